@@ -82,7 +82,7 @@ format: setup ## format Python and proto files, and mend what ruff can mend
 	$(BIN)/ruff format
 	$(BIN)/buf format --write proto
 
-pin: setup ## resolve the dependencies of pyproject.toml anew into constraints.txt
+pin: setup ## resolve the dependencies of pyproject.toml again into constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-annotate --python-version 3.11 --quiet \
 	  --custom-compile-command "make pin" --output-file constraints.txt $(ARGS)
@@ -92,7 +92,7 @@ clean: ## remove caches and build products, not .venv and not the files of a ser
 	find client examples server tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two passes: PySpark comes as a source distribution and is built by the pinned setuptools, which must be there
-# first; a build in isolation would fetch one that nobody pinned. --no-deps: constraints.txt is complete.
+# first; a build in isolation would fetch one that is not pinned. --no-deps: constraints.txt is complete.
 $(INSTALLED): constraints.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. On Debian and Ubuntu:" \
 	  "apt-get install python3 python3-venv" >&2; exit 1; }

@@ -4,7 +4,8 @@
 
 Leaves ``authority.pem``, ``server.pem``, ``server.key``, ``client.pem`` and ``client.key`` in FOLDER. Certificates that
 are there, name the same hosts and live for 30 more days are kept, so it can run before each start. The authority's
-key is not written anywhere: who needs more certificates makes all of them anew. For production, use your own authority.
+key is not written anywhere: an operator who needs more certificates makes all of them again. For production, use your
+own authority.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def are_good(folder: Path, names: Sequence[str]) -> bool:
-    """Tell whether all files are there, for these names, and live for a while."""
+    """Return whether all files exist, for these names, and live for a while."""
     if not all((folder / file).is_file() for file in FILES):
         return False
     certificates = [x509.load_pem_x509_certificate((folder / file).read_bytes()) for file in FILES if "key" not in file]

@@ -263,7 +263,7 @@ def _expired(row: Row) -> CredentialsExpiredError:
 
 
 def _is_callers_end(group: BaseExceptionGroup[BaseException]) -> bool:
-    """Tell whether the tasks of a call failed because its client has ended it, and for nothing else."""
+    """Return whether the tasks of a call failed because its client has ended it, and for nothing else."""
     ended, _ = group.split(grpc.aio.InternalError)
     _, rest = group.split((grpc.aio.InternalError, asyncio.CancelledError))
     return ended is not None and rest is None

@@ -43,7 +43,7 @@ class Guard:
         """Return who makes a call, before its request is looked at.
 
         Raises:
-            UnauthenticatedError: That cannot be told.
+            UnauthenticatedError: The caller is unknown.
             RateLimitRejectedError: A quota is spent.
         """
         shown = shown_of(context)
@@ -85,7 +85,7 @@ class Guard:
             await self._audit.write(event, is_administrator=is_administrator)
 
     async def run(self) -> None:
-        """End calls whose credentials are not taken any more, and let others go on as permissions change, for ever."""
+        """End calls whose credentials are not accepted any more, and apply changes of permissions to the others."""
         while True:
             await asyncio.sleep(SECURITY_CHECK_INTERVAL_S)
             for shown, calls in list(self._open.items()):
@@ -132,7 +132,7 @@ def address_of(peer: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Tell whether an address is this machine's own."""
+    """Return whether an address is this machine's own."""
     return address.startswith((*_LOCAL_PREFIXES, "unix:"))
 
 

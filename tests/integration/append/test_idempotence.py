@@ -105,7 +105,7 @@ async def test_whoever_takes_over_goes_on_and_fences_off_the_one_before(client: 
     with pytest.raises(tidelog.ProducerFencedError) as caught:
         await orders.append(b"late", producer=old.sequence(2))
     assert (caught.value.epoch, caught.value.actual_epoch) == (1, 2)
-    # Also a batch that it did append: whoever is fenced off shall notice.
+    # Also a batch that it did append: a producer that is fenced off receives an error.
     with pytest.raises(tidelog.ProducerFencedError):
         await orders.append([b"1a", b"1b"], producer=old.sequence(1))
     await orders.append(b"2", producer=new.sequence(2))

@@ -42,7 +42,7 @@ async def log_of(folder: Path) -> Log:
 
 
 async def read_what_is_left(client: AsyncClient) -> Log:
-    """Return the log of a server that nobody appends to; retention may trim it meanwhile, but has an end."""
+    """Return the log of a server that receives no appends; retention may trim it meanwhile, but has an end."""
     while True:
         try:
             return await read_log(client)

@@ -40,7 +40,7 @@ async def delivered(client: AsyncClient, *vchannels: str, **options: object) -> 
 
 
 async def held(client: AsyncClient, key: ResourceKey = SCHEMA) -> bool:
-    """Tell whether somebody holds a key."""
+    """Return whether a broadcast holds a key."""
     try:
         await client.wait_acked(key, timeout_s=0)
     except tidelog.DeadlineError:
@@ -111,7 +111,7 @@ async def test_a_broadcast_is_finished_once_all_have_acknowledged(client: AsyncC
     assert (done.state, done.acked_vchannels, done.tick) == ("done", 4, result.tick)
     assert done.finished_time_ms is not None
     await client.ack(result.broadcast_id, "orders/0")
-    # Whoever takes its tick for its id acknowledges nothing.
+    # A client that passes its tick as its id acknowledges nothing.
     for unknown in (1, result.tick):
         with pytest.raises(tidelog.BroadcastNotFoundError):
             await client.ack(unknown, "orders/0")
@@ -194,7 +194,7 @@ async def test_waiting_for_acknowledgements_ends_with_the_first_or_the_last(clie
     await client.ack(result.broadcast_id, ["orders/0", "orders/2", "payments/0"])
     await asyncio.gather(all_by_key, all_by_id)
 
-    await client.wait_acked(ResourceKey("schema", "nobody holds this"))
+    await client.wait_acked(ResourceKey("schema", "not held"))
     await client.wait_acked(result.broadcast_id)
 
 

@@ -110,7 +110,7 @@ async def test_a_node_that_comes_back_has_a_greater_term_and_its_messages(cluste
         await client.create_channels(names)
         owners = {name: await client.owner_of(name) for name in names}
         ticks = {name: (await (await client.vchannel(name)).append(b"before")).last_tick for name in names}
-        # The one that leads and another one: the rest goes on without them.
+        # The one that leads and another one: the rest continues without them.
         for gone in ("n1", "n2"):
             cluster.nodes[gone].kill()
         dead = next(name for name in names if owners[name].node_id == "n1")
@@ -196,7 +196,7 @@ async def test_a_paused_node_is_refused_and_registers_anew(cluster: ClusterOfPro
             except (UnavailableError, tidelog.DeadlineError, tidelog.AppendUnknownError):
                 pass
             else:
-                # The client asked again, and was served once the node had registered anew.
+                # The client asked again, and was served once the node had registered again.
                 nodes = {node.node_id: node for node in (await other.describe_cluster()).nodes}
                 assert nodes[owner.node_id].term > owner.term
         await appended(direct, "c1", b"after")
@@ -210,7 +210,7 @@ async def test_a_paused_node_is_refused_and_registers_anew(cluster: ClusterOfPro
         assert rows[0] == b"before"
         assert rows[-1] == b"after"
         assert set(rows) <= {b"before", b"too early", b"after"}
-        # The follower goes on by itself.
+        # The follower continues by itself.
         async with asyncio.timeout(WITHIN_S):
             while seen != rows:
                 seen += [row.payload for row in await anext(aiter(follower))]
@@ -227,7 +227,7 @@ async def test_appends_go_on_without_etcd_while_the_lease_lasts_and_again_after_
         async with AsyncClient(node.grpc) as client:
             await client.create_channel("c")
             await client.append("c", b"0")
-            # A short absence of etcd is nobody's business.
+            # A short absence of etcd changes nothing.
             await asyncio.to_thread(etcd.kill)
             await client.append("c", b"1")
             with pytest.raises((UnavailableError, tidelog.AppendUnknownError)):
@@ -290,7 +290,7 @@ async def test_an_etcd_that_was_wiped_or_brought_back_is_refused(folder: Path) -
         with EtcdProcess(folder.parent / "wiped", address=etcd.endpoint) as wiped:
             known = json.loads((folder / "n1" / "CLUSTER").read_text().splitlines()[0])
             value = json.dumps({"version": 1, "cluster_id": known["cluster_id"]})
-            # Even if somebody makes it look like the old one: its revisions tell.
+            # Even if an operator makes it look like the old one: its revisions differ.
             await asyncio.to_thread(wiped.control, "put", f"/{folder.name}/tidelog/cluster", value)
             with pytest.raises(ServerDiedError, match="restored to an earlier state"):
                 await asyncio.to_thread(cluster.start, "n1")
@@ -353,7 +353,7 @@ async def test_nodes_that_are_closed_talk_to_each_other_over_tls_with_a_token(fo
             nodes = await client.create_token("nodes", ["cluster"])
         token = folder / "token"
         token.write_text(nodes.token)
-        # The first one has no token yet: nobody has needed it.
+        # The first one has no token yet: no client has needed it.
         for node_id in ("n2", "n3"):
             await asyncio.to_thread(cluster.start, node_id, {**secured, "cluster.token_file": token})
         async with AsyncCluster(addresses(cluster), tls=tls, token=admin.token) as client:

@@ -15,7 +15,7 @@ from tidelog_testing.documents.examples import examples_of, output_of, page
 from tidelog_testing.servers.processes import ROOT
 
 PAGES = ("channels.md", "clusters.md", "groups.md", "wal.md", "rocksmq.md")
-# What runs until somebody ends it, and what belongs to a clone that was set up.
+# What runs until it is stopped, and what belongs to a clone that was set up.
 LEFT_OUT = ("$ tidelog tail -f", "$ . .venv")
 COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_server.cli import main; main()' \"$@\"\n"
 
@@ -52,7 +52,7 @@ def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
             output_of(program, server.endpoint, tmp_path)
         run_commands(broadcasts, server.endpoint, tmp_path)
         assert "billing" in run_commands(groups, server.endpoint, tmp_path)
-        # A key that somebody still holds would stop one of them.
+        # A key that a broadcast still holds would stop one of them.
         for program in programs:
             output_of(program, server.endpoint, tmp_path)
         printed = {

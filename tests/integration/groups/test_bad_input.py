@@ -94,7 +94,7 @@ CASES: list[tuple[str, Any, int, str]] = [
         error_pb2.REASON_INVALID_ARGUMENT, "next_tick",
     ),
     (
-        "CommitPositions", pb.CommitPositionsRequest(positions=[commit(member_id="nobody", epoch=1)]),
+        "CommitPositions", pb.CommitPositionsRequest(positions=[commit(member_id="unknown", epoch=1)]),
         error_pb2.REASON_GROUP_MEMBER_FENCED, "",
     ),
     ("SeekGroup", pb.SeekGroupRequest(group="none", to=LATEST), error_pb2.REASON_GROUP_NOT_EXIST, ""),

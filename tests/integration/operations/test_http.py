@@ -143,7 +143,7 @@ async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again
         async with refused() as found:
             await client.create("c")
         assert found[0].reason == error_pb2.REASON_DISK_FULL
-        # What frees disk goes on, and so do reads.
+        # Calls that free disk space continue, and so do reads.
         assert len(await client.rows("a")) == 1
         await server._broker.trim("a")
         await server._broker.destroy_channels(["b"], ignore_missing=False)

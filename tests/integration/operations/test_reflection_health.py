@@ -1,4 +1,4 @@
-"""A stock gRPC tool can list and call the server, and probes are told the truth.
+"""A stock gRPC tool can list and call the server, and probes receive the true state.
 
 Method: the standard reflection and health services, as any client would use them.
 """

@@ -1,4 +1,4 @@
-"""Scan over real gRPC: every policy, filter, end and format, and what a follower is told.
+"""Scan over real gRPC: every policy, filter, end and format, and what a follower receives.
 
 Method: a server in memory, batches of several types on two channels, and the list of what was appended as the model.
 

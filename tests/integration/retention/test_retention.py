@@ -36,7 +36,7 @@ def client_of(server: Server) -> tidelog.AsyncClient:
 
 
 async def chunks_of(channel: tidelog.AsyncChannel, count: int, index: int = 0) -> list[tidelog.Tick]:
-    """Append so many chunks of four messages; return the last tick of each."""
+    """Append ``count`` chunks of four messages; return the last tick of each."""
     vchannel = channel.vchannel(index)
     return [[await vchannel.append(PAYLOAD) for _ in range(4)][-1].last_tick for _ in range(count)]
 
@@ -132,7 +132,7 @@ async def test_a_hard_cap_cuts_past_a_group_and_tells_for_good(tmp_path: Path) -
         assert described.retention == Retention(bytes=4 << 20, hard_bytes=9 << 20)
         assert described.vchannels[0].cut == cut
         more = await chunks_of(channel, 1, index=1)
-        # What nobody holds goes first.
+        # Messages that no group holds are deleted first.
         await until(channel, lambda described: described.vchannels[1].trim_tick == more[-1] + 1)
         assert (await channel.describe()).vchannels[0].cut == cut
 
@@ -169,7 +169,7 @@ async def test_a_channel_that_is_destroyed_or_altered_is_left_alone(tmp_path: Pa
         await until(channel, lambda described: messages_in(described) == 0)
         await channel.alter(retention=Retention())
         await channel.append(b"stays")
-        # A channel beside it shows that retention has looked since.
+        # Another channel shows that retention has looked since.
         other = await client.ensure_channel("c", retention=Retention(hard_bytes=1))
         await other.append(b"goes")
         await until(other, lambda described: messages_in(described) == 0)

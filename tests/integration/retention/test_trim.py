@@ -1,4 +1,4 @@
-"""Trim over real gRPC: a prefix goes, what is left stays, and nobody is led past the gap silently.
+"""Trim over real gRPC: a prefix goes, what is left stays, and no reader passes the gap silently.
 
 Method: both log stores, trims at and within batches, and scans from every position around them.
 """
@@ -75,7 +75,7 @@ async def test_a_trim_of_everything_leaves_the_vchannel_usable(client: Client, u
     ticks = await filled(client)
     assert await trim(client, **until) == ticks[-1] + 1
     assert await ticks_left(client) == []
-    # Whoever had read everything is still in range.
+    # A reader that had read everything is still in range.
     assert await client.rows("a", policy=wal.DeliverPolicy(after_tick=ticks[-1])) == []
     later = await client.append("a", b"later")
     assert await ticks_left(client) == [later.first_tick]

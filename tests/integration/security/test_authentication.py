@@ -279,7 +279,7 @@ async def test_every_administrative_call_and_every_denial_is_in_the_audit_log_on
         await admin.trim("orders", everything=True)
         await admin.create_group("g", ["orders"])
         await admin.destroy_group("g")
-        made = await admin.create_token("somebody", ["read:orders"])
+        made = await admin.create_token("a principal", ["read:orders"])
         async with secured.client(made.token) as client:
             for _ in range(3):
                 with pytest.raises(PermissionDeniedError):

@@ -1,7 +1,7 @@
 """Every method of every service refuses every kind of bad credentials, and lets good ones in.
 
 Method: the services' own descriptors, so that a new method cannot be forgotten; bare calls with empty requests over
-TLS, for what is wrong with a request must not be told to whoever has no credentials.
+TLS, for what is wrong with a request must not be reported to a caller without credentials.
 """
 
 import time

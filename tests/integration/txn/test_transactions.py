@@ -167,7 +167,7 @@ async def test_no_end_of_a_scan_lies_within_a_transaction_unless_it_is_asked_for
         assert await until(At.tick(tick)) == [b"before"], tick
     assert await until(At.tick(last + 1)) == [b"before", b"a", b"b", b"c", b"d"]
     assert await until(At.inside(first + 3)) == [b"before", b"a", b"b", b"c"]
-    # A reader that goes on where it stopped gets the rest.
+    # A reader that continues where it stopped gets the rest.
     rest = [payload async for batch in client.scan("orders/0", start=Tick(first + 1)) for payload in batch.payloads]
     assert rest == [b"b", b"after"]
 

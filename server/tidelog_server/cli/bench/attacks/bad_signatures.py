@@ -81,7 +81,7 @@ async def _show(assault: Assault, forger: Ed25519PrivateKey) -> None:
         call: Any = channel.unary_unary(_METHOD)
         while True:
             try:
-                await call(b"", metadata=(("authorization", f"Bearer {_signed(forger, 'somebody')}"),))
+                await call(b"", metadata=(("authorization", f"Bearer {_signed(forger, 'a principal')}"),))
             except grpc.aio.AioRpcError as error:
                 assault.counts[error.code().name.lower()] += 1
 
