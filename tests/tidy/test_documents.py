@@ -94,3 +94,12 @@ def test_files_that_the_map_of_the_architecture_names_exist() -> None:
     named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+|[\w-]+\.toml)`", page)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_files_that_the_overview_of_the_architecture_names_exist() -> None:
+    page = prose(ROOT / "docs" / "architecture" / "overview.md")
+    named = re.findall(r"(?:`|\*\*)((?:[\w.-]+/)*[\w.-]+\.(?:py|toml)|(?:[\w.-]+/){2,})(?:`|\*\*)", page)
+    # The page shortens the paths of the two packages.
+    folders = (ROOT, ROOT / "server" / "tidelog_server", ROOT / "client" / "tidelog")
+    assert len(named) > 100
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
