@@ -24,7 +24,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tidelog_testing.faults.damage import filled_store
-from tidelog.spark import manifest
+from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog_server.backup.folder import Taking, open_backup_folder
 from tidelog_server.backup.manifest import Facts
