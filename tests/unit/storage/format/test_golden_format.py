@@ -44,7 +44,7 @@ from tidelog_server.storage.format.data_folder import FORMAT_STAMP
 from tidelog_server.storage.format.head_file import SLOT_BYTES, Head, pack_slot
 from tidelog_server.storage.rocksdb.engine import FAMILIES
 
-FORMAT_PAGE = Path(__file__).parents[3] / "docs/reference/format.md"
+FORMAT_PAGE = Path(__file__).parents[4] / "docs/reference/format.md"
 INCARNATION = bytes(range(16))
 ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
 HEADER_KEY, HEADER, CHAIN_HASH, _ = pack_header(
