@@ -38,6 +38,7 @@ def patiently(connection: Connection, ask: Callable[[], _Answer]) -> _Answer:
                     "waiting for the server at %s, for up to %d s (option serverTimeout): %s",
                     connection.endpoint, connection.server_timeout_s, error,
                 )  # fmt: skip
+            # The driver has no event loop, and Spark waits for this call.
             time.sleep(pause_s)
         else:
             if waited_since_s:
