@@ -168,6 +168,9 @@ FOLLOW_TURN_BYTES: Final = 16 * KIB
 FOLLOW_TURN_ENTRIES: Final = 16
 MAX_FOLLOW_TURNS_PER_TICK: Final = 8
 MIN_FOLLOW_TURNS_PER_TICK: Final = 1
+# Followers of one reader that wait for a turn. Above it, turns are granted at the pace of crowds.
+FOLLOW_CROWD: Final = 16
+MIN_CROWD_TURNS_PER_TICK: Final = 0.25
 DEFAULT_SPLIT_BYTES: Final = 64 * MIB
 MAX_SPLITS: Final = 100_000
 # Headers that a plan reads from chunks at the edges of its range, to count exactly: about 150 ms.

@@ -2,7 +2,10 @@
 
 A group of appends wakes every follower of its vchannel. A thousand followers at once would delay each step of each
 append by a thousand steps. So they take turns: many while the event loop is on time, few while it is late, and
-different readers alternate. A follower that waits longer delivers more at once, so throughput does not suffer.
+different readers alternate. A follower that waits longer delivers more at once.
+
+A reader with many followers that wait is a crowd. Each of them costs the event loop as much as a reader that has only
+one, so the turns of crowds return more slowly after the loop was late, and fall lower.
 """
 
 import asyncio
@@ -10,27 +13,57 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from tidelog_server.core.limits import (
+    FOLLOW_CROWD,
     FOLLOW_TICK_S,
     FOLLOW_TURN_BYTES,
     FOLLOW_TURN_ENTRIES,
     MAX_FOLLOW_TURNS_PER_TICK,
+    MIN_CROWD_TURNS_PER_TICK,
     MIN_FOLLOW_TURNS_PER_TICK,
 )
 
 # The event loop counts as late when a timer is later than this.
 _LATE_S: Final = 0.002
+# What a tick on time adds to the turns of the following ticks.
+_STEP: Final = 1.0
+_CROWD_STEP: Final = 1 / 32
+
+
+class _Pace:
+    """The turns of a tick: additive increase while the event loop is on time, halved while it is late.
+
+    Attributes:
+        left: Turns left in this tick; negative after a large delivery, which is deducted from the next ticks.
+    """
+
+    def __init__(self, at_least: float, step: float) -> None:
+        self._at_least = at_least
+        self._step = step
+        self._per_tick: float = MAX_FOLLOW_TURNS_PER_TICK
+        self.left: float = self._per_tick
+
+    def adapt(self, *, is_late: bool) -> None:
+        """Set the number of turns of the next ticks."""
+        if is_late:
+            self._per_tick = max(self._at_least, self._per_tick / 2)
+        else:
+            self._per_tick = min(MAX_FOLLOW_TURNS_PER_TICK, self._per_tick + self._step)
+
+    def refill(self) -> None:
+        """Add the turns of a tick. Unused turns expire, but for one or a fraction of one."""
+        self.left = min(self.left, 1.0) + self._per_tick
 
 
 class FollowTurns:
     """Grants turns. Lives on the event loop.
 
-    While turns are requested, a timer measures how late the event loop is, and grants the turns of the next tick: one
-    more than in the last tick while it is on time, half as many while it is late.
+    While turns are requested, a timer measures how late the event loop is, adapts the pace, and grants the turns of the
+    next tick.
     """
 
     def __init__(self) -> None:
-        self._per_tick = MAX_FOLLOW_TURNS_PER_TICK
-        self._left = self._per_tick
+        self._pace = _Pace(MIN_FOLLOW_TURNS_PER_TICK, _STEP)
+        self._crowds_pace = _Pace(MIN_CROWD_TURNS_PER_TICK, _CROWD_STEP)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._due_s: float | None = None
         self._is_used = False
@@ -39,10 +72,10 @@ class FollowTurns:
         """Wait for a turn of ``reader``."""
         self._is_used = True
         if self._due_s is None:
-            self._left = min(self._left, 0) + self._per_tick
+            self._refill()
             self._wait_for_tick(asyncio.get_running_loop())
-        if self._left > 0 and not self._waiting:
-            self._left -= 1
+        if self._pace.left >= 1 and not self._waiting:
+            self._pace.left -= 1
             return
         turn = asyncio.get_running_loop().create_future()
         queue = self._waiting.get(reader)
@@ -51,35 +84,47 @@ class FollowTurns:
         queue.append(turn)
         await turn
 
-    def charge(self, size_bytes: int, entries: int) -> None:
+    def charge(self, reader: str, size_bytes: int, entries: int) -> None:
         """Charge for the data that a turn delivers: a large delivery counts as several turns."""
-        self._left -= size_bytes // FOLLOW_TURN_BYTES + entries // FOLLOW_TURN_ENTRIES
+        self._pace_of(reader).left -= size_bytes // FOLLOW_TURN_BYTES + entries // FOLLOW_TURN_ENTRIES
+
+    def _pace_of(self, reader: str) -> _Pace:
+        return self._crowds_pace if len(self._waiting.get(reader, ())) > FOLLOW_CROWD else self._pace
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._due_s is not None
-        if loop.time() - self._due_s > _LATE_S:
-            self._per_tick = max(MIN_FOLLOW_TURNS_PER_TICK, self._per_tick // 2)
-        else:
-            self._per_tick = min(MAX_FOLLOW_TURNS_PER_TICK, self._per_tick + 1)
-        # Turns that a large delivery overdrew are deducted from the next ticks.
-        self._left = min(self._left, 0) + self._per_tick
-        while self._left > 0 and self._waiting:
-            self._give_one()
+        is_late = loop.time() - self._due_s > _LATE_S
+        self._pace.adapt(is_late=is_late)
+        self._crowds_pace.adapt(is_late=is_late)
+        self._refill()
+        passed_over = 0
+        while passed_over < len(self._waiting):
+            passed_over = 0 if self._give_one() else passed_over + 1
         if not self._is_used and not self._waiting:
             self._due_s = None
             return
         self._is_used = False
         self._wait_for_tick(loop)
 
-    def _give_one(self) -> None:
-        """Grant a turn to the reader that has waited longest."""
-        reader, queue = self._waiting.popitem(last=False)
+    def _refill(self) -> None:
+        self._pace.refill()
+        self._crowds_pace.refill()
+
+    def _give_one(self) -> bool:
+        """Grant a turn to the reader at the front, if its pace allows one, and move that reader to the end."""
+        reader = next(iter(self._waiting))
+        pace = self._pace_of(reader)
+        self._waiting.move_to_end(reader)
+        if pace.left < 1:
+            return False
+        queue = self._waiting[reader]
         turn = queue.popleft()
-        if queue:
-            self._waiting[reader] = queue
+        if not queue:
+            del self._waiting[reader]
         if not turn.done():
-            self._left -= 1
+            pace.left -= 1
             turn.set_result(None)
+        return True
 
     def _wait_for_tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due_s = loop.time() + FOLLOW_TICK_S

@@ -192,7 +192,7 @@ class ReadMemory:
     def charge_turn(self, size_bytes: int, entries: int) -> None:
         """Charge for the data that a turn delivers if this scan follows and has had a turn."""
         if self._is_following:
-            self._budget.turns.charge(size_bytes, entries)
+            self._budget.turns.charge(self._reader.name, size_bytes, entries)
 
     def close(self) -> None:
         """Release everything. Idempotent."""

@@ -288,6 +288,7 @@ class Scanner:
         heapq.heapify(merge)
         chosen: _Chosen = []
         page_bytes = page_entries = pages_ahead = 0
+        limit_bytes = self._page_limit()
         while merge:
             source = self._sources[merge[0][1]]
             entry = source.buffer.popleft()
@@ -300,7 +301,7 @@ class Scanner:
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
             else:
                 heapq.heappop(merge)
-            if page_bytes >= self._page_limit() or page_entries >= _MAX_PAGE_ENTRIES:
+            if page_bytes >= limit_bytes or page_entries >= _MAX_PAGE_ENTRIES:
                 self._max_page_bytes = min(max(2 * self._max_page_bytes, _SECOND_PAGE_BYTES), self._plan.max_page_bytes)
                 async for page in self._begin_page(chosen, page_bytes):
                     yield page
@@ -311,7 +312,7 @@ class Scanner:
                     yield await self._next_page(is_last=not merge)
                 # Let other tasks run even if everything came from memory, or no entry was wanted.
                 await asyncio.sleep(0)
-                chosen, page_bytes, page_entries = [], 0, 0
+                chosen, page_bytes, page_entries, limit_bytes = [], 0, 0, self._page_limit()
                 self._horizon()
         async for page in self._begin_page(chosen, page_bytes):
             yield page

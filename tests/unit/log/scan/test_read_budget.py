@@ -4,13 +4,21 @@ Method: scans reduced to their memory; a scan that does not read is one that nev
 """
 
 import asyncio
+from collections import Counter
+from time import thread_time
+from typing import cast
 
 import pytest
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MIB, SMALL_PAGE_BYTES
+from tidelog_server.core.limits import (
+    MIB,
+    MIN_CROWD_TURNS_PER_TICK,
+    MIN_FOLLOW_TURNS_PER_TICK,
+    SMALL_PAGE_BYTES,
+)
 from tidelog_server.log.scan import read_budget
-from tidelog_server.log.scan.follow_turns import FollowTurns
+from tidelog_server.log.scan.follow_turns import _CROWD_STEP, _STEP, FollowTurns, _Pace
 from tidelog_server.log.scan.read_budget import ReadBudget, ReadMemory
 
 TOTAL = 256 * MIB
@@ -119,21 +127,79 @@ async def test_turns_of_followers_alternate_between_readers() -> None:
 
 
 async def test_while_followers_take_turns_the_event_loop_serves_others() -> None:
-    turns, loop = FollowTurns(), asyncio.get_running_loop()
+    turns = FollowTurns()
 
     async def follow() -> None:
         for _ in range(5):
             await turns.next("crowd")
-            end_s = loop.time() + 0.001
-            while loop.time() < end_s:
+            end_s = thread_time() + 0.001
+            while thread_time() < end_s:
                 pass
 
     crowd = [asyncio.create_task(follow()) for _ in range(500)]
-    longest_s, last_s = 0.0, loop.time()
+    # CPU time of this thread: what other processes take does not count.
+    longest_s, last_s = 0.0, thread_time()
     while not all(task.done() for task in crowd):
         await asyncio.sleep(0)
-        now_s = loop.time()
+        now_s = thread_time()
         longest_s, last_s = max(longest_s, now_s - last_s), now_s
     await asyncio.gather(*crowd)
     # All at once would take half a second.
     assert longest_s < 0.25
+
+
+class LateLoop:
+    """The clock of an event loop whose timers always come too late."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+    def call_at(self, *_: object) -> None:
+        """Leave the next tick to the test."""
+
+
+async def test_on_a_late_event_loop_a_crowd_leaves_other_readers_their_turns() -> None:
+    turns, granted = FollowTurns(), Counter[str]()
+    late = cast("asyncio.AbstractEventLoop", LateLoop())
+
+    async def follow(reader: str) -> None:
+        await turns.next(reader)
+        granted[reader] += 1
+
+    turns._due_s = 0.0  # The test makes the ticks, not the running event loop.
+    tasks = [asyncio.create_task(follow("crowd")) for _ in range(2_000)]
+    await asyncio.sleep(0)
+    for _ in range(400):
+        tasks.append(asyncio.create_task(follow("alone")))
+        await asyncio.sleep(0)
+        turns._tick(late)
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert granted["alone"] >= 390
+    assert 90 <= granted["crowd"] <= 150
+
+
+def test_the_pace_of_a_crowd_falls_lower_and_returns_more_slowly() -> None:
+    one, crowd = _Pace(MIN_FOLLOW_TURNS_PER_TICK, _STEP), _Pace(MIN_CROWD_TURNS_PER_TICK, _CROWD_STEP)
+
+    def turns_of(pace: _Pace, ticks: int, *, is_late: bool) -> int:
+        taken = 0
+        for _ in range(ticks):
+            pace.adapt(is_late=is_late)
+            pace.refill()
+            while pace.left >= 1:
+                pace.left -= 1
+                taken += 1
+        return taken
+
+    assert [turns_of(pace, 100, is_late=True) for pace in (one, crowd)] == [105, 32]
+    assert [turns_of(pace, 8, is_late=False) for pace in (one, crowd)] == [43, 3]
+    assert [turns_of(pace, 500, is_late=False) for pace in (one, crowd)] == [4_000, 3_104]
+    crowd.left -= 80.0
+    assert turns_of(crowd, 10, is_late=False) == 0
+    assert turns_of(crowd, 1, is_late=False) == 8
