@@ -1,73 +1,135 @@
 """Writes the synchronous twins of asynchronous classes: ``make sync`` runs it, a test proves that its output is fresh.
 
-There are two kinds. A *caller* has an asynchronous object and runs each of its coroutines on the background event loop.
-A *handle* holds a synchronous client; its body is that of the asynchronous handle without ``await``. Signatures, types
-and docstrings are those of the asynchronous class, with the names of the synchronous classes.
+There are three kinds. A *caller* has an asynchronous object and runs each of its coroutines on the background event
+loop. A *handle* holds a synchronous client; its body is that of the asynchronous handle without ``await``. A *protocol*
+has only the signatures of a class. Signatures, types and docstrings are those of the asynchronous class, with the names
+of the synchronous classes.
 """
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CLIENT: Final = ROOT / "client"
-# Synchronous classes that are written by hand, and where they are.
-BY_HAND: Final = {
+_SYNC: Final = "tidelog.sync.generated"
+# Where the names are that generated code uses, other than those that its source imports.
+IMPORTS: Final = {
+    "Channel": f"{_SYNC}.handles",
+    "Client": "tidelog.sync.client",
+    "ClientCalls": f"{_SYNC}.client_calls",
     "Consumer": "tidelog.sync.consumer",
+    "Iterator": "collections.abc",
     "Producer": "tidelog.sync.producer",
+    "Protocol": "typing",
     "Scan": "tidelog.sync.scan",
+    "Transaction": "tidelog.sync.transaction",
+    "Vchannel": f"{_SYNC}.handles",
+    "Wal": "tidelog.sync.wal",
+    "abstractmethod": "abc",
+    "background": "tidelog.transport.background",
 }
+_CONTEXT: Final = frozenset(("__aenter__", "__aexit__"))
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Mixin for ``Client`` that runs calls of an asynchronous class.
+    """A class that runs the calls of an asynchronous class; a class written by hand derives from it.
 
     Attributes:
         source: Module of the asynchronous class.
         name: The asynchronous class.
         twin: The generated class.
         target: The generated module.
-        only: Methods of the twin; empty for all public ones.
-        left_out: Methods that the twin does not have, or that are written by hand.
-        made: Methods that return an asynchronous object, by the synchronous class that wraps it.
+        bases: Base classes of the twin, by their modules.
+        left_out: Public methods that the twin does not have, or whose shape differs.
+        by_hand: Methods that the derived class implements and other methods of the twin call.
+        made: Methods that return an asynchronous object, by the synchronous class that wraps it; it is made on the
+            event loop.
+        wrapped: As ``made``, for objects that are made in the caller's thread.
+        rewritten: Methods that call others of the twin: their body is that of the source, without ``await``.
+        also: Special methods of the twin.
+        fields: Declarations of further attributes.
         attribute: Attribute of the twin that holds the asynchronous object.
+        lock: Attribute with a lock that all methods hold; empty if the asynchronous object needs none.
     """
 
     source: str
     name: str
     twin: str
     target: str
-    only: frozenset[str] = frozenset()
+    bases: dict[str, str] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    by_hand: frozenset[str] = frozenset()
     made: dict[str, str] = field(default_factory=dict)
+    wrapped: dict[str, str] = field(default_factory=dict)
+    rewritten: frozenset[str] = frozenset()
+    also: frozenset[str] = frozenset()
+    fields: tuple[str, ...] = ()
     attribute: str = "_client"
+    lock: str = ""
 
 
 @dataclass(frozen=True)
 class Handles:
-    """A module whose classes are rewritten without ``await``."""
+    """A module whose classes are rewritten without ``await``.
+
+    Attributes:
+        source: The asynchronous module.
+        target: The generated module.
+        classes: Classes to rewrite, by the names of their twins; empty for all, without the prefix ``Async``.
+        left_out: Methods that the twins do not have, as ``Class.method``.
+    """
 
     source: str
     target: str
+    classes: dict[str, str] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
 
-_CALLS_OF_CLIENT: Final = frozenset(
-    ("wal_name", "allocate_ticks", "latest_mvcc_tick", "plan_scan", "trim", "open_producer", "fence", "append")
-)
-_CALLS_OF_CLUSTER: Final = frozenset((
-    "describe", "owner_of", "create_channel", "create_channels", "alter_channels", "destroy_channels",
-    "describe_channels", "list_channels", "allocate_ticks",
-))  # fmt: skip
-_SYNC: Final = "tidelog.sync.generated"
+@dataclass(frozen=True)
+class ClientProtocol:
+    """The calls of the client that code below it makes, as the protocol ``ClientCalls``.
+
+    Attributes:
+        target: The generated module.
+        methods: The calls, by modules and classes that define them.
+        is_async: Whether it is that of the asynchronous client.
+    """
+
+    target: str
+    methods: dict[tuple[str, str], tuple[str, ...]]
+    is_async: bool
+
+
+_CALLS_OF_HANDLES: Final = {
+    ("tidelog.admin.channels", "AsyncChannelCalls"): (
+        "create_channel", "alter_channels", "destroy_channels", "describe_channels",
+    ),
+    ("tidelog.admin.broadcasts", "AsyncBroadcastCalls"): ("broadcast", "ack", "ack_batch", "wait_acked"),
+    ("tidelog.client", "AsyncClient"): (
+        "check_open", "wal_name", "latest_mvcc_tick", "open_producer", "fence", "trim", "append", "producer", "txn",
+        "scan", "scan_one",
+    ),
+}  # fmt: skip
 
 CALLERS: Final = (
-    Caller("tidelog.client", "AsyncClient", "LogCalls", f"{_SYNC}.log", only=_CALLS_OF_CLIENT),
+    Caller(
+        "tidelog.client", "AsyncClient", "ClientBase", f"{_SYNC}.client",
+        bases={
+            "ChannelCalls": f"{_SYNC}.channels", "TransactionCalls": f"{_SYNC}.transactions",
+            "BroadcastCalls": f"{_SYNC}.broadcasts", "GroupCalls": f"{_SYNC}.groups", "NodeCalls": f"{_SYNC}.nodes",
+            "TokenCalls": f"{_SYNC}.tokens",
+        },
+        left_out=frozenset({"append_numbered", "pause"}),
+        wrapped={"wal": "Wal", "producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan"},
+        rewritten=frozenset({"channel", "vchannel", "ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
+    ),
     Caller("tidelog.admin.channels", "AsyncChannelCalls", "ChannelCalls", f"{_SYNC}.channels"),
     Caller("tidelog.admin.broadcasts", "AsyncBroadcastCalls", "BroadcastCalls", f"{_SYNC}.broadcasts"),
     Caller(
@@ -78,8 +140,14 @@ CALLERS: Final = (
     Caller("tidelog.groups.calls", "AsyncGroupCalls", "GroupCalls", f"{_SYNC}.groups", made={"consumer": "Consumer"}),
     Caller("tidelog.txn.calls", "AsyncTransactionCalls", "TransactionCalls", f"{_SYNC}.transactions"),
     Caller(
-        "tidelog.cluster", "AsyncCluster", "ClusterCalls", f"{_SYNC}.cluster", only=_CALLS_OF_CLUSTER,
-        attribute="_cluster",
+        "tidelog.txn.transaction", "AsyncTransaction", "TransactionBase", f"{_SYNC}.transaction",
+        left_out=frozenset({"append", "add", "stage"}), rewritten=frozenset({"__aenter__"}),
+        also=frozenset({"__aexit__"}), attribute="_transaction", lock="_lock",
+    ),
+    Caller(
+        "tidelog.cluster", "AsyncCluster", "ClusterBase", f"{_SYNC}.cluster", left_out=frozenset({"pause"}),
+        by_hand=frozenset({"client_of", "aclose"}),
+        rewritten=frozenset({"channel", "vchannel", "ensure_channel"}) | _CONTEXT, attribute="_cluster",
     ),
     Caller(
         "tidelog.rocksmq._async_rocksmq", "AsyncRocksMQ", "RocksMQCalls", "tidelog.rocksmq._generated_rocksmq",
@@ -95,11 +163,16 @@ CALLERS: Final = (
     ),
 )  # fmt: skip
 HANDLES: Final = (Handles("tidelog.handles", f"{_SYNC}.handles"),)
+PROTOCOLS: Final = (
+    ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),
+    ClientProtocol(f"{_SYNC}.client_calls", _CALLS_OF_HANDLES, is_async=False),
+)
 
 _NOTE: Final = "Generated by `make sync` from ``{source}``: change that, and run `make sync`."
 _PROSE: Final = (
     (re.compile(r"\bAsync(?=[A-Z])"), ""),
     (re.compile(r"\baclose\b"), "close"),
+    (re.compile(r"__a(?=enter__|exit__)"), "__"),
     (re.compile(r"``async with``"), "``with``"),
     (re.compile(r"\bawait (?=[a-z])"), ""),
 )
@@ -139,22 +212,17 @@ class Module:
         """Return the classes of the module, in order."""
         return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
-    def imports(self, code: str, defined: Iterable[str]) -> str:
-        """Return the imports that generated code needs: those of the module, and of synchronous classes."""
-        names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} - set(defined)
-        lines = []
-        for name in sorted(names):
-            if name in BY_HAND:
-                lines.append(f"from {BY_HAND[name]} import {name}")
-            elif name == "background":
-                lines.append("from tidelog.transport.background import background")
-            elif name == "Iterator":
-                lines.append("from collections.abc import Iterator")
-            elif name == "ClientCalls":
-                lines.append("from tidelog.sync.client_calls import ClientCalls")
-            elif name in self.origins:
-                lines.append(f"from {self.origins[name]} import {name}")
-        return "\n".join(lines)
+
+def imports(code: str, origins: Mapping[str, str], defined: Iterable[str]) -> str:
+    """Return the imports that generated code needs: those of its sources, and of synchronous classes."""
+    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} - set(defined)
+    known = {**origins, **IMPORTS}
+    return "\n".join(f"from {known[name]} import {name}" for name in sorted(names) if name in known)
+
+
+def functions_of(source: ast.ClassDef) -> list[ast.AsyncFunctionDef | ast.FunctionDef]:
+    """Return the methods of a class, in order."""
+    return [node for node in source.body if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)]
 
 
 def docstring_of(node: ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef, indent: str) -> str:
@@ -177,47 +245,81 @@ def passed(arguments: ast.arguments) -> str:
 
 
 def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> str:
-    """Return the synchronous method that runs an asynchronous one."""
-    made = caller.made
-    call = f"self.{caller.attribute}.{node.name}({passed(node.args)})"
+    """Return the method of the twin for one of the asynchronous class."""
+    if node.name in caller.rewritten:
+        return _indented(_with_docstrings(_WithoutAwait().visit(node)))
     returns = ast.unparse(node.returns) if node.returns else "None"
+    head = f"    def {synchronous(node.name)}({ast.unparse(node.args)}) -> "
+    doc = f"{docstring_of(node, ' ' * 8)}\n" if ast.get_docstring(node) else ""
+    if node.name in caller.by_hand:
+        return f"    @abstractmethod\n{head}{synchronous(returns)}:\n{doc}"
+    if "property" in map(ast.unparse, node.decorator_list):
+        return f"    @property\n{head}{returns}:\n{doc}        return self.{caller.attribute}.{node.name}\n"
+    call = f"self.{caller.attribute}.{node.name}({passed(node.args)})"
     items = re.fullmatch(r"AsyncIterator\[(.*)\]", returns)
-    if node.name in made:
-        returns = made[node.name]
-        body = (
-            f"async def make() -> {returns}:\n            return {returns}({call})\n\n"
-            "        return background.run(make())"
-        )  # fmt: skip
+    if node.name in caller.made:
+        returns = caller.made[node.name]
+        body = f"async def make() -> {returns}: return {returns}({call})\n        return background.run(make())"
+    elif node.name in caller.wrapped:
+        returns = caller.wrapped[node.name]
+        body = f"return {returns}({call})"
     elif items:
         returns = f"Iterator[{items[1]}]"
         body = f"return background.iterate({call})"
-    elif isinstance(node, ast.FunctionDef):
-        body = call if returns == "None" else f"return {call}"
-    elif returns == "None":
-        body = f"background.run({call})"
     else:
-        body = f"return background.run({call})"
-    head = f"    def {node.name}({ast.unparse(node.args)}) -> {returns}:"
-    return f"{head}\n{docstring_of(node, '        ')}\n        {body}\n"
+        body = call if isinstance(node, ast.FunctionDef) else f"background.run({call})"
+        body = body if returns == "None" else f"return {body}"
+    if caller.lock:
+        body = f"with self.{caller.lock}: {body}"
+    return f"{head}{returns}:\n{doc}        {body}\n"
 
 
 def caller_module(caller: Caller) -> str:
     """Return the text of a module with the twin of one class, unformatted."""
     module = Module(caller.source)
-    source = module.class_named(caller.name)
-    functions = [node for node in source.body if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)]
+    special = caller.rewritten | caller.also
     methods = [
         method_of(node, caller)
-        for node in functions
-        if not node.name.startswith("_") and node.name not in caller.left_out
-        if not caller.only or node.name in caller.only
+        for node in functions_of(module.class_named(caller.name))
+        if node.name in special or not (node.name.startswith("_") or node.name in caller.left_out)
     ]
+    fields = [f"{caller.attribute}: {caller.name}", *caller.fields, *([f"{caller.lock}: Lock"] if caller.lock else [])]
+    bases = [*caller.bases, *(["ABC"] if caller.by_hand else [])]
     code = (
-        f'class {caller.twin}:\n    """Calls of ``{caller.name}``, run on the background event loop."""\n\n'
-        f"    {caller.attribute}: {caller.name}\n\n" + "\n".join(methods)
+        f"class {caller.twin}({', '.join(bases)}):\n"
+        f'    """Calls of ``{caller.name}``, run on the background event loop."""\n\n'
+        + _indented("\n".join(fields)) + "\n" + "\n".join(methods)
     )  # fmt: skip
+    origins = {**module.origins, **caller.bases, "ABC": "abc", "Lock": "threading"}
     note = _NOTE.format(source=caller.source)
-    return f'"""{note}"""\n\n{module.imports(code, [caller.twin])}\n\n\n{code}'
+    return f'"""{note}"""\n\n{imports(code, origins, [caller.twin])}\n\n\n{code}'
+
+
+def protocol_module(protocol: ClientProtocol) -> str:
+    """Return the text of a module with a protocol of the client, unformatted."""
+    origins: dict[str, str] = {}
+    texts = []
+    for (source, name), wanted in protocol.methods.items():
+        module = Module(source)
+        origins |= module.origins
+        methods = {node.name: node for node in functions_of(module.class_named(name))}
+        for method in wanted:
+            node = methods[method]
+            node.body = [ast.Expr(ast.Constant(f"See ``AsyncClient.{method}``."))]
+            texts.append(
+                ast.unparse(ast.fix_missing_locations(node if protocol.is_async else _WithoutAwait().visit(node)))
+            )
+    code = (
+        'class ClientCalls(Protocol):\n    """The calls that handles and the WAL accessor make: they are below the '
+        'client."""\n\n    timeout_s: float\n\n' + "\n\n".join(map(_indented, texts))
+    )  # fmt: skip
+    sources = "``, ``".join(dict.fromkeys(source for source, _ in protocol.methods))
+    note = f"Generated by `make sync`: change the sources, and run `make sync`.\n\nThe sources are ``{sources}``.\n"
+    return f'"""{note}"""\n\n{imports(code, origins, ["ClientCalls"])}\n\n\n{code}\n'
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True)) + "\n"
 
 
 class _WithoutAwait(ast.NodeTransformer):
@@ -231,6 +333,14 @@ class _WithoutAwait(ast.NodeTransformer):
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         fields = {name: getattr(node, name) for name in ast.FunctionDef._fields if hasattr(node, name)}
         return self._visited(ast.copy_location(ast.FunctionDef(**fields), node))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = synchronous(node.name)
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        node.attr = synchronous(node.attr)
+        return self.generic_visit(node)
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         return self._visited(node.value)
@@ -249,23 +359,26 @@ class _WithoutAwait(ast.NodeTransformer):
 def handles_module(handles: Handles) -> str:
     """Return the text of a module of handles, unformatted."""
     module = Module(handles.source)
+    twins = handles.classes or {source.name: synchronous(source.name) for source in module.classes()}
     texts = []
-    for source in module.classes():
+    for name, twin in twins.items():
+        source = module.class_named(name)
+        source.body = [node for node in source.body if f"{name}.{getattr(node, 'name', '')}" not in handles.left_out]
         rewritten = _WithoutAwait().visit(source)
-        rewritten.name = synchronous(rewritten.name)
+        rewritten.name = twin
         texts.append(_with_docstrings(rewritten))
-    defined = [synchronous(source.name) for source in module.classes()]
     code = "\n\n\n".join(texts)
     note = _NOTE.format(source=handles.source)
-    return f'"""{note}"""\n\n{module.imports(code, defined)}\n\n\n{code}\n'
+    return f'"""{note}"""\n\n{imports(code, module.origins, twins.values())}\n\n\n{code}\n'
 
 
-def _with_docstrings(node: ast.ClassDef) -> str:
-    """Return a class as text, with docstrings in several lines; ``ast.unparse`` writes them as literals."""
+def _with_docstrings(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """Return a definition as text, with docstrings in several lines; ``ast.unparse`` writes them as literals."""
+    depth = int(isinstance(node, ast.ClassDef))
     docs: dict[str, str] = {}
     for each in ast.walk(node):
         if isinstance(each, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(each):
-            indent = "    " if isinstance(each, ast.ClassDef) else "        "
+            indent = "    " if each is node else "    " * (depth + 1)
             mark = f"docstring {len(docs)}"
             docs[mark] = docstring_of(each, indent)
             first = each.body[0]
@@ -281,6 +394,7 @@ def write(folder: Path) -> list[Path]:
     """Write all generated modules below ``folder``, which stands for the client's folder; return their paths."""
     texts = {caller.target: caller_module(caller) for caller in CALLERS}
     texts |= {handles.target: handles_module(handles) for handles in HANDLES}
+    texts |= {protocol.target: protocol_module(protocol) for protocol in PROTOCOLS}
     texts[f"{_SYNC}.__init__"] = '"""Synchronous twins, generated by `make sync`."""\n'
     paths = []
     for name, text in texts.items():

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from tidelog.append.lane import TransactionPart, TransactionSubmission
+from tidelog.append.options import AppendConditions
 from tidelog.append.sizes import Appendable, in_batches, measured
 from tidelog.append.stream import AppendStream
 from tidelog.errors import (
@@ -124,10 +125,7 @@ class AsyncTransaction:
         self,
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
+        **conditions: Unpack[AppendConditions],
     ) -> None:
         """Append one message or several to ``vchannel`` when the transaction commits, after earlier ones.
 
@@ -136,10 +134,10 @@ class AsyncTransaction:
         Args:
             vchannel: Name of the vchannel.
             messages: One message, or a sequence of at least one.
-            barrier_tick: Tick that every tick of the transaction must exceed, which may delay the commit.
-            expected_last_tick: Commit only if the last message ever appended to the vchannel has this tick; 0: if no
-                message was ever appended to it.
-            fencing_token: Commit only if the vchannel has this token.
+            conditions: ``barrier_tick``: a tick that every tick of the transaction must exceed, which may delay the
+                commit. ``expected_last_tick``: commit only if the last message ever appended to the vchannel has this
+                tick; 0: if no message was ever appended to it. ``fencing_token``: commit only if the vchannel has this
+                token. Default None: no condition.
 
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
@@ -149,10 +147,7 @@ class AsyncTransaction:
             TypeError: A message is neither bytes nor a Message.
             ValueError: ``fencing_token`` is not in 1 … 2**64 - 1, or ``barrier_tick`` not in 0 … 2**63 - 1.
         """
-        self.add(
-            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token,
-        )  # fmt: skip
+        self.add(vchannel, messages, **conditions)
         if self.is_due:
             await self.stage()
 
@@ -161,9 +156,9 @@ class AsyncTransaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None,
-        expected_last_tick: int | None,
-        fencing_token: int | None,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
     ) -> None:
         """Add messages without sending anything; for ``append`` and its synchronous twin."""
         self._check(_State.OPEN)
@@ -255,7 +250,7 @@ class AsyncTransaction:
                 self._state = _State.PREPARED
         return PreparedTransaction(staged.txn_id, client_id, messages)
 
-    def commit_positions(self, source: "HasCommits | Iterable[PositionCommit]") -> None:
+    def commit_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
         """Commit positions of consumer groups atomically with the transaction, for exactly-once processing.
 
         If another member has the vchannel at the commit, the transaction ends with GroupFencedError, and that member

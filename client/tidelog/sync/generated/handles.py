@@ -9,7 +9,7 @@ from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog.read.scan_plan import ScanOptions
-from tidelog.sync.client_calls import ClientCalls
+from tidelog.sync.generated.client_calls import ClientCalls
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
 from tidelog.tick import Tick
