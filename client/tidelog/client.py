@@ -58,7 +58,7 @@ DEFAULT_IN_FLIGHT_BYTES: Final = 8 << 20
 _CLIENT_ID: Final = re.compile(r"[!-~]{1,64}")
 
 
-class _Session:
+class _ClientSession:
     """The state of a client in one event loop of one process."""
 
     def __init__(self, transport: Transport, max_in_flight_bytes: int) -> None:
@@ -139,7 +139,7 @@ class AsyncClient(
         self._client_id = client_id or secrets.token_hex(16)
         self._is_named = client_id is not None
         self._made_by_pid = os.getpid()
-        self._open_session: _Session | None = None
+        self._open_session: _ClientSession | None = None
         self._is_closed = False
 
     def channel(self, name: str) -> AsyncChannel:
@@ -486,7 +486,7 @@ class AsyncClient(
         # which node owns it.
         return [vchannel for name in names for vchannel in found.get(name) or [name]]
 
-    def _session(self) -> _Session:
+    def _session(self) -> _ClientSession:
         """Return the session of this event loop and process; create it if necessary."""
         self.check_open()
         session = self._open_session
@@ -495,7 +495,7 @@ class AsyncClient(
                 self.endpoint, client_id=self._own_client_id(), connect_timeout_s=self._connect_timeout_s,
                 retry=self._retry, tls=self._tls, token=self._token,
             )  # fmt: skip
-            session = self._open_session = _Session(transport, self._max_in_flight_bytes)
+            session = self._open_session = _ClientSession(transport, self._max_in_flight_bytes)
         return session
 
     def _connection(self) -> tuple[Transport, AppendStream]:

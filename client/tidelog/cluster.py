@@ -145,7 +145,9 @@ class AsyncCluster:
                 ignore_missing=ignore_missing,
             )
         finally:
-            self._open_routes().forget(wanted)
+            # Not ``_open_routes``: its error, if the client was closed meanwhile, would replace that of the call.
+            if self._routes is not None:
+                self._routes.forget(wanted)
 
     async def describe_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False
@@ -202,7 +204,7 @@ class AsyncCluster:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError("the cluster's client is closed: make a new one")
+            raise ClosedError("the cluster's client is closed: create a new one")
 
     def _open_routes(self) -> Routes:
         self._check_open()

@@ -68,12 +68,13 @@ The tree::
 The text of an error is not an interface; ``values`` and the attributes are.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, Generic, Literal, Self, TypeVar, overload
 
 from tidelog.tick import Tick
 
 Effect = Literal["none", "unknown"]
+_Converted = TypeVar("_Converted")
 _CLASS_OF_REASON: Final[dict[str, type["TidelogError"]]] = {}
 
 
@@ -99,11 +100,42 @@ class TidelogError(Exception):
         self.effect: Effect = effect
         self.values: dict[str, str] = dict(values or {})
 
-    def _tick(self, name: str) -> Tick:
-        return Tick(self._number(name))
 
-    def _number(self, name: str) -> int:
-        return int(self.values.get(name, "0"))
+class Value(Generic[_Converted]):
+    """An attribute of an error: the one of its ``values`` with the attribute's name, converted."""
+
+    def __init__(self, doc: str, convert: Callable[[str], _Converted]) -> None:
+        """Make an attribute with the docstring ``doc``; ``convert`` gets an empty text for an absent value."""
+        self.__doc__ = doc
+        self._convert = convert
+
+    def __set_name__(self, owner: type[TidelogError], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, error: None, owner: type[TidelogError]) -> Self: ...
+    @overload
+    def __get__(self, error: TidelogError, owner: type[TidelogError]) -> _Converted: ...
+    def __get__(self, error: TidelogError | None, owner: type[TidelogError]) -> Self | _Converted:
+        return self if error is None else self._convert(error.values.get(self._name, ""))
+
+    def __set__(self, error: TidelogError, value: object) -> None:
+        raise AttributeError(f"{self._name} cannot be set")
+
+
+def text_value(doc: str) -> Value[str]:
+    """Return an attribute with a text, empty if it is absent."""
+    return Value(doc, str)
+
+
+def number_value(doc: str) -> Value[int]:
+    """Return an attribute with a number, 0 if it is absent."""
+    return Value(doc, lambda text: int(text or "0"))
+
+
+def tick_value(doc: str) -> Value[Tick]:
+    """Return an attribute with a tick, 0 if it is absent."""
+    return Value(doc, lambda text: Tick(int(text or "0")))
 
 
 def copy_of(error: TidelogError, effect: Effect | None = None) -> TidelogError:
@@ -132,10 +164,7 @@ class InvalidRequestError(
 class ChannelNotFoundError(TidelogError, reasons=("REASON_CHANNEL_NOT_EXIST",)):
     """At least one of the requested channels or vchannels does not exist on this server."""
 
-    @property
-    def name(self) -> str:
-        """The name that does not exist; of several, the first."""
-        return self.values.get("name", "")
+    name = text_value("The name that does not exist; of several, the first.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,10 +175,7 @@ class ChannelNotFoundError(TidelogError, reasons=("REASON_CHANNEL_NOT_EXIST",)):
 class ChannelAlreadyExistsError(TidelogError, reasons=("REASON_CHANNEL_ALREADY_EXISTS",)):
     """At least one of the channels exists already, possibly with another number of vchannels."""
 
-    @property
-    def name(self) -> str:
-        """The name that is taken; of several, the first."""
-        return self.values.get("name", "")
+    name = text_value("The name that is taken; of several, the first.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -175,34 +201,16 @@ class ChannelsPartlyDoneError(TidelogError):
 class PositionTrimmedError(TidelogError, reasons=("REASON_POSITION_TRIMMED",)):
     """A scan's position was trimmed. Scans never skip the gap by themselves."""
 
-    @property
-    def vchannel(self) -> str:
-        """The vchannel that was trimmed."""
-        return self.values.get("vchannel", "")
-
-    @property
-    def requested_tick(self) -> Tick:
-        """The requested start of the scan."""
-        return self._tick("requested_tick")
-
-    @property
-    def first_available_tick(self) -> Tick:
-        """The smallest position that is still available."""
-        return self._tick("first_available_tick")
+    vchannel = text_value("The vchannel that was trimmed.")
+    requested_tick = tick_value("The requested start of the scan.")
+    first_available_tick = tick_value("The smallest position that is still available.")
 
 
 class PositionBeyondEndError(TidelogError, reasons=("REASON_POSITION_BEYOND_END",)):
     """A position lies beyond every tick that was allocated."""
 
-    @property
-    def requested_tick(self) -> Tick:
-        """The requested start of the scan."""
-        return self._tick("requested_tick")
-
-    @property
-    def latest_tick(self) -> Tick:
-        """The greatest tick that was allocated."""
-        return self._tick("latest_tick")
+    requested_tick = tick_value("The requested start of the scan.")
+    latest_tick = tick_value("The greatest tick that was allocated.")
 
 
 class GroupError(TidelogError):
@@ -239,43 +247,22 @@ class ConsumeForgottenError(GroupError, reasons=("REASON_CONSUME_FORGOTTEN",)):
 class GroupPositionMovedError(GroupError, reasons=("REASON_GROUP_POSITION_MOVED",)):
     """The group's position is not what the commit expects: another member committed, or messages were left out."""
 
-    @property
-    def vchannel(self) -> str:
-        """The vchannel."""
-        return self.values.get("vchannel", "")
-
-    @property
-    def next_tick(self) -> Tick:
-        """The group's position."""
-        return self._tick("next_tick")
+    vchannel = text_value("The vchannel.")
+    next_tick = tick_value("The group's position.")
 
 
 class BarrierNotReachedError(TidelogError, TimeoutError, reasons=("REASON_BARRIER_NOT_REACHED",)):
     """The server's clock did not reach the barrier tick before the deadline. Nothing was appended."""
 
-    @property
-    def barrier_tick(self) -> Tick:
-        """The requested barrier."""
-        return self._tick("barrier_tick")
-
-    @property
-    def latest_tick(self) -> Tick:
-        """The server's latest tick at that time."""
-        return self._tick("latest_tick")
+    barrier_tick = tick_value("The requested barrier.")
+    latest_tick = tick_value("The server's latest tick at that time.")
 
 
 class LastTickMismatchError(TidelogError, reasons=("REASON_LAST_TICK_MISMATCH",)):
     """The vchannel's last tick is not ``expected_last_tick``: another append came first. This call appended nothing."""
 
-    @property
-    def expected_last_tick(self) -> Tick:
-        """The last tick that the caller expected."""
-        return self._tick("expected_last_tick")
-
-    @property
-    def last_tick(self) -> Tick:
-        """The last tick of the vchannel; its message may not be durable yet."""
-        return self._tick("last_tick")
+    expected_last_tick = tick_value("The last tick that the caller expected.")
+    last_tick = tick_value("The last tick of the vchannel; its message may not be durable yet.")
 
 
 class FencedError(TidelogError, reasons=("REASON_FENCING_TOKEN_MISMATCH",)):
@@ -284,15 +271,8 @@ class FencedError(TidelogError, reasons=("REASON_FENCING_TOKEN_MISMATCH",)):
     Nothing was appended, and no token was changed.
     """
 
-    @property
-    def fencing_token(self) -> int:
-        """The token of the request."""
-        return self._number("fencing_token")
-
-    @property
-    def actual_fencing_token(self) -> int:
-        """The token of the vchannel; 0 if it is not set."""
-        return self._number("actual_fencing_token")
+    fencing_token = number_value("The token of the request.")
+    actual_fencing_token = number_value("The token of the vchannel; 0 if it is not set.")
 
 
 class ProducerFencedError(TidelogError, reasons=("REASON_PRODUCER_FENCED",)):
@@ -301,15 +281,8 @@ class ProducerFencedError(TidelogError, reasons=("REASON_PRODUCER_FENCED",)):
     Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
     """
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the request."""
-        return self._number("epoch")
-
-    @property
-    def actual_epoch(self) -> int:
-        """The producer's epoch."""
-        return self._number("actual_epoch")
+    epoch = number_value("The epoch of the request.")
+    actual_epoch = number_value("The producer's epoch.")
 
 
 class SequenceError(TidelogError):
@@ -318,19 +291,13 @@ class SequenceError(TidelogError):
     Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
     """
 
-    @property
-    def sequence(self) -> int:
-        """The sequence of the request."""
-        return self._number("sequence")
+    sequence = number_value("The sequence of the request.")
 
 
 class SequenceGapError(SequenceError, reasons=("REASON_SEQUENCE_GAP", "REASON_TRANSACTION_SEQUENCE_GAP")):
     """A batch before this one is missing, or the server does not know the producer."""
 
-    @property
-    def expected_sequence(self) -> int:
-        """The next sequence of the producer."""
-        return self._number("expected_sequence")
+    expected_sequence = number_value("The next sequence of the producer.")
 
 
 class SequenceReusedError(SequenceError, reasons=("REASON_SEQUENCE_REUSED", "REASON_TRANSACTION_SEQUENCE_REUSED")):
@@ -340,10 +307,7 @@ class SequenceReusedError(SequenceError, reasons=("REASON_SEQUENCE_REUSED", "REA
 class SequenceForgottenError(SequenceError, reasons=("REASON_SEQUENCE_FORGOTTEN",)):
     """The batch is in the log already, but the server no longer remembers its position."""
 
-    @property
-    def oldest_sequence(self) -> int:
-        """The oldest sequence whose position is known."""
-        return self._number("oldest_sequence")
+    oldest_sequence = number_value("The oldest sequence whose position is known.")
 
 
 class ProducerForgottenError(SequenceError, reasons=("REASON_PRODUCER_FORGOTTEN",)):
@@ -356,10 +320,7 @@ class ProducerForgottenError(SequenceError, reasons=("REASON_PRODUCER_FORGOTTEN"
 class TransactionError(TidelogError):
     """A call failed because of the transaction's state, id or size."""
 
-    @property
-    def txn_id(self) -> int:
-        """The transaction's id; 0 if the server has not assigned one yet."""
-        return self._number("txn_id")
+    txn_id = number_value("The transaction's id; 0 if the server has not assigned one yet.")
 
 
 class TransactionExpiredError(TransactionError, reasons=("REASON_TRANSACTION_EXPIRED",)):
@@ -385,29 +346,17 @@ class TransactionTooLargeError(TransactionError, reasons=("REASON_TRANSACTION_TO
 class ResourceAcquiredError(TidelogError, reasons=("REASON_RESOURCE_ACQUIRED",)):
     """Another broadcast holds a resource key or waits for it ahead of this one. Nothing was appended."""
 
-    @property
-    def domain(self) -> str:
-        """Domain of the key."""
-        return self.values.get("domain", "")
-
-    @property
-    def key(self) -> str:
-        """The key."""
-        return self.values.get("key", "")
-
-    @property
-    def broadcast_id(self) -> int:
-        """The broadcast that holds the key; 0 if another principal's, on vchannels that the client may not read."""
-        return self._number("broadcast_id")
+    domain = text_value("Domain of the key.")
+    key = text_value("The key.")
+    broadcast_id = number_value(
+        "The broadcast that holds the key; 0 if another principal's, on vchannels that the client may not read."
+    )
 
 
 class BroadcastError(TidelogError):
     """A call about a broadcast failed."""
 
-    @property
-    def broadcast_id(self) -> int:
-        """The id of the request."""
-        return self._number("broadcast_id")
+    broadcast_id = number_value("The id of the request.")
 
 
 class BroadcastNotFoundError(BroadcastError, reasons=("REASON_BROADCAST_NOT_EXIST",)):
@@ -417,10 +366,7 @@ class BroadcastNotFoundError(BroadcastError, reasons=("REASON_BROADCAST_NOT_EXIS
 class BroadcastVchannelError(BroadcastError, InvalidRequestError, reasons=("REASON_BROADCAST_VCHANNEL_UNKNOWN",)):
     """An acknowledgement names a vchannel that is not one of the broadcast's. Nothing was acknowledged."""
 
-    @property
-    def vchannel(self) -> str:
-        """The vchannel."""
-        return self.values.get("vchannel", "")
+    vchannel = text_value("The vchannel.")
 
 
 class BroadcastReusedError(BroadcastError, reasons=("REASON_BROADCAST_REUSED",)):
@@ -434,10 +380,7 @@ class BroadcastForgottenError(BroadcastError, reasons=("REASON_BROADCAST_FORGOTT
 class BroadcastAbortedError(BroadcastError, reasons=("REASON_BROADCAST_ABORTED",)):
     """The broadcast was aborted, so not all vchannels will acknowledge it."""
 
-    @property
-    def abort_reason(self) -> str:
-        """The reason that was passed to the abort."""
-        return self.values.get("abort_reason", "")
+    abort_reason = text_value("The reason that was passed to the abort.")
 
 
 class TransactionStateError(
@@ -480,15 +423,8 @@ class OwnershipLostError(UnavailableError, reasons=("REASON_OWNERSHIP_LOST",)):
 class NotOwnerError(TidelogError, reasons=("REASON_NOT_OWNER",)):
     """The channel belongs to another node. Nothing changed."""
 
-    @property
-    def node_id(self) -> str:
-        """The node that owns it."""
-        return self.values.get("node_id", "")
-
-    @property
-    def address(self) -> str:
-        """``host:port`` of that node; empty while it is not running."""
-        return self.values.get("address", "")
+    node_id = text_value("The node that owns it.")
+    address = text_value("``host:port`` of that node; empty while it is not running.")
 
 
 class OverloadedError(UnavailableError, reasons=("REASON_RATE_LIMIT_REJECTED",)):
@@ -497,7 +433,7 @@ class OverloadedError(UnavailableError, reasons=("REASON_RATE_LIMIT_REJECTED",))
     @property
     def retry_after_s(self) -> float:
         """The delay that the server requests; 0 if it requests none. The client's retries respect it."""
-        return self._number("retry_after_ms") / 1_000
+        return int(self.values.get("retry_after_ms", "0")) / 1_000
 
 
 class DiskFullError(UnavailableError, reasons=("REASON_DISK_FULL",)):
@@ -527,15 +463,8 @@ class UnauthenticatedError(TidelogError, reasons=("REASON_UNAUTHENTICATED",)):
 class PermissionDeniedError(TidelogError, reasons=("REASON_PERMISSION_DENIED",)):
     """The client may not do this, or the name does not exist; the server does not reveal which. Nothing changed."""
 
-    @property
-    def verb(self) -> str:
-        """The missing permission; if any of several would suffice, all of them, separated by spaces."""
-        return self.values.get("verb", "")
-
-    @property
-    def name(self) -> str:
-        """The name on which it is missing; empty if the permission is not about a name."""
-        return self.values.get("name", "")
+    verb = text_value("The missing permission; if any of several would suffice, all of them, separated by spaces.")
+    name = text_value("The name on which it is missing; empty if the permission is not about a name.")
 
 
 class TokenNotFoundError(TidelogError, reasons=("REASON_TOKEN_NOT_EXIST",)):

@@ -133,30 +133,30 @@ class Routes:
             self._endpoints.remove(endpoint)
             self._endpoints.append(endpoint)
 
-    def _learn(self, owners: Mapping[str, ChannelOwner], told_by: str) -> None:
-        """Store the owners, and put ``told_by`` and the running nodes first in the order of calls."""
+    def _learn(self, owners: Mapping[str, ChannelOwner], reported_by: str) -> None:
+        """Store the owners, and put ``reported_by`` and the running nodes first in the order of calls."""
         self._owners = dict(owners)
         running = {owner.address: None for owner in owners.values() if owner.address}
-        self._endpoints = deque(dict.fromkeys((told_by, *running, *self._named)))
+        self._endpoints = deque(dict.fromkeys((reported_by, *running, *self._named)))
 
     async def _follow(self) -> None:
         """Update the owners from the feed of one node after another, until cancelled."""
         clock = asyncio.get_running_loop().time
         pauses_s = DEFAULT_RETRY.pauses_s()
         while True:
-            told: dict[str, ChannelOwner] = {}
+            reported: dict[str, ChannelOwner] = {}
             is_complete = False
             endpoint: str | None = None
             try:
                 endpoint = await self._first_answer(_endpoint_of, clock() + _FEED_WITHIN_S)
                 async with aclosing(self._client_at(endpoint).owners_feed()) as changes:
                     async for change in changes:
-                        told |= change.owners
+                        reported |= change.owners
                         for name in change.gone:
-                            told.pop(name, None)
+                            reported.pop(name, None)
                         is_complete = is_complete or change.is_complete
                         if is_complete:
-                            self._learn(told, endpoint)
+                            self._learn(reported, endpoint)
                             pauses_s = DEFAULT_RETRY.pauses_s()
             except ClosedError:
                 # The cluster's client is closed, and will cancel this task.

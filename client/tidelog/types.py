@@ -228,7 +228,7 @@ class PositionCommit(NamedTuple):
 
 
 class StagedSequence(NamedTuple):
-    """Number of a batch among those of a begun transaction on one vchannel."""
+    """Number of a batch among those of a staged transaction on one vchannel."""
 
     txn_id: int
     sequence: int

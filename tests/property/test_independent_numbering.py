@@ -1,4 +1,4 @@
-"""Transactions that share a lane are independent: a refused one stops no other, and none is applied twice.
+"""Transactions that share a queue are independent: a refused one stops no other, and none is applied twice.
 
 Method: the client's queue against a model of a server, as in test_numbering.py. Here the server refuses some
 permanently and others for lack of room, and processes old requests of a broken stream after new ones.
@@ -21,8 +21,8 @@ from tidelog import (
     TidelogError,
     TransactionResult,
 )
-from tidelog.append.lane import TransactionPart, TransactionSubmission
 from tidelog.append.numbering import Numbering
+from tidelog.append.queue import TransactionPart, TransactionSubmission
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
 from tidelog.wire.column_message import columns_from_wire

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import AppendResult, SequenceGapError, ShutdownError, TidelogError
-from tidelog.append.lane import Submission
 from tidelog.append.numbering import Numbering
+from tidelog.append.queue import Submission
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
 from tidelog.wire.column_message import columns_from_wire

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import cast
 
-from tidelog.append.lane import Batch, ColumnsSubmission, Submission, TransactionPart, TransactionSubmission
 from tidelog.append.numbering import StagedNumbering
+from tidelog.append.queue import AppendBatch, ColumnsSubmission, Submission, TransactionPart, TransactionSubmission
 from tidelog.append.sizes import Appendable
 from tidelog.errors import ServerError, TidelogError
 from tidelog.message import Message
@@ -49,9 +49,9 @@ def results(
     return (whole.part(begin, end) for begin, end in pairwise([0, *ends]))
 
 
-def wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
+def wrong_answer(batch: AppendBatch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
     """Return an error if the answer does not fit ``batch``; None if it does."""
-    if isinstance(batch.lane.numbering, StagedNumbering):
+    if isinstance(batch.queue.numbering, StagedNumbering):
         number = response.result.txn_sequence
         if number == batch.sequence:
             return None

@@ -55,7 +55,7 @@ class Numbering:
 
 
 class StagedNumbering(Numbering):
-    """The numbers of a begun transaction on one vchannel."""
+    """The numbers of a staged transaction on one vchannel."""
 
     __slots__ = ("_txn_id",)
     can_renew = False

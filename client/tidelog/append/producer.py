@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
-from tidelog.append.lane import Submission
 from tidelog.append.numbering import Numbering
+from tidelog.append.queue import Submission
 from tidelog.append.sizes import Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc.aio
 
-from tidelog.append.lane import Submission, TransactionSubmission
 from tidelog.append.numbering import Numbering
-from tidelog.append.queue import AppendQueue
+from tidelog.append.queue import Submission, TransactionSubmission
+from tidelog.append.queues import AppendQueues
 from tidelog.append.sizes import Appendable
 from tidelog.errors import (
     AppendUnknownError,
@@ -41,7 +41,7 @@ class AppendStream:
 
     def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
         self._transport = transport
-        self._queue = AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
+        self._queues = AppendQueues(max_in_flight_bytes=max_in_flight_bytes)
         # Set when a batch may have become sendable; cleared by the writer.
         self._wake = asyncio.Event()
         # Set when the queue changed; wakes callers that wait for room, and `aclose`.
@@ -49,7 +49,7 @@ class AppendStream:
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
-        # One per lane of transactions, and per lane of batches that are resent until they are answered.
+        # One per queue of transactions, and per queue of batches that are resent until they are answered.
         self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
         self._was_broken = False
         # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
@@ -70,12 +70,12 @@ class AppendStream:
     @property
     def is_idle(self) -> bool:
         """True if every submission is settled."""
-        return self._queue.is_idle
+        return self._queues.is_idle
 
     def put(
         self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
     ) -> None:
-        """Queue ``submission`` and return at once. Submissions of a lane are sent in order.
+        """Queue ``submission`` and return at once. Submissions of a queue are sent in order.
 
         With ``numbering`` it is resent until it is answered, or until no answer has arrived for ``Retry.give_up_s``.
 
@@ -83,7 +83,7 @@ class AppendStream:
             ClosedError: The client is closed.
         """
         self._check_open()
-        self._queue.submit(vchannel, terms, submission, numbering)
+        self._queues.submit(vchannel, terms, submission, numbering)
         self._wake.set()
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
@@ -111,7 +111,7 @@ class AppendStream:
         refusal: TidelogError | None = None
         try:
             while True:
-                if not self._queue.has_room:
+                if not self._queues.has_room:
                     async with asyncio.timeout_at(deadline_s):
                         await self._room()
                 submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
@@ -163,7 +163,7 @@ class AppendStream:
         deadline_s = self._loop.time() + timeout_s
         submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
         try:
-            if not self._queue.has_room:
+            if not self._queues.has_room:
                 async with asyncio.timeout_at(deadline_s):
                     await self._room()
             self.put(vchannel, terms, submission, self._numbering((vchannel, terms, False)))
@@ -175,10 +175,10 @@ class AppendStream:
             raise _give_up(submission, None, timeout_s) from None
         return result
 
-    def _numbering(self, lane: tuple[str, AppendTerms, bool]) -> Numbering:
-        numbering = self._numberings.pop(lane, None) or Numbering(is_independent=True)
-        # The most recently used are at the end. A lane keeps its evicted numbering as long as it needs it.
-        self._numberings[lane] = numbering
+    def _numbering(self, key: tuple[str, AppendTerms, bool]) -> Numbering:
+        numbering = self._numberings.pop(key, None) or Numbering(is_independent=True)
+        # The most recently used are at the end. A queue keeps its evicted numbering as long as it needs it.
+        self._numberings[key] = numbering
         if len(self._numberings) > _NUMBERINGS_KEPT:
             del self._numberings[next(iter(self._numberings))]
         return numbering
@@ -214,7 +214,7 @@ class AppendStream:
         self._changed.set()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._queue.is_idle:
+                while not self._queues.is_idle:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -237,8 +237,8 @@ class AppendStream:
             with suppress(asyncio.CancelledError):
                 await self._runner
         gone = ClosedError("the client was closed before the append was sent")
-        self._queue.give_up(gone, _unknown(why))
-        self._queue.fail_waiting(gone)
+        self._queues.give_up(gone, _unknown(why))
+        self._queues.fail_waiting(gone)
 
     def _watch(self, deadline_s: float) -> None:
         """Set the timer to call ``_expire`` at ``deadline_s`` or earlier."""
@@ -252,14 +252,14 @@ class AppendStream:
 
     def _expire(self) -> None:
         self._timer = None
-        next_s = self._queue.expire(self._loop.time())
+        next_s = self._queues.expire(self._loop.time())
         self._changed.set()
         if next_s < inf:
             self._watch(next_s)
 
     def _release(self) -> None:
         self._release_timer, self._has_released = None, True
-        self._queue.release()
+        self._queues.release()
         self._wake.set()
 
     async def _hang_up(self) -> None:
@@ -274,7 +274,7 @@ class AppendStream:
                 await asyncio.wait((reader,))
 
     async def _room(self) -> None:
-        while not self._queue.has_room:
+        while not self._queues.has_room:
             self._check_open()
             self._changed.clear()
             await self._changed.wait()
@@ -293,13 +293,13 @@ class AppendStream:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self._queue.has_waiting:
+            if not self._queues.has_waiting:
                 continue
             try:
                 await self._connect()
                 call = self._transport.append_stream()
             except TidelogError as error:
-                self._queue.fail_waiting(error)
+                self._queues.fail_waiting(error)
                 await self._lost(error)
             else:
                 await self._lost(await self._serve(call))
@@ -310,17 +310,17 @@ class AppendStream:
         now_s = self._loop.time()
         if self._pauses_s is None:
             self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
-        elif self._queue.has_waiting:
+        elif self._queues.has_waiting:
             await asyncio.sleep(max(next(self._pauses_s), retry_after_s(error)))
         assert self._lost_since_s is not None
         lost_s = now_s - self._lost_since_s
         if isinstance(error, UnauthenticatedError | PermissionDeniedError) and not self._transport.can_renew_token:
             # The token cannot change, so a retry cannot succeed.
-            self._queue.give_up(error, _unknown(error, error.values))
+            self._queues.give_up(error, _unknown(error, error.values))
         if self._transport.retry.give_up_s <= lost_s:
             gone = UnavailableError(f"the server did not answer for {lost_s:.1f} s ({error}): this append was not sent")
-            self._queue.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
-        if not self._queue.has_waiting:
+            self._queues.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
+        if not self._queues.has_waiting:
             self._pauses_s = None
         self._changed.set()
         # Open a new stream for what is left.
@@ -359,14 +359,14 @@ class AppendStream:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._call = self._reader = None
-        self._queue.interrupted(error, self._max_request_bytes)
+        self._queues.interrupted(error, self._max_request_bytes)
         return error
 
     async def _write(self, call: Any) -> None:
         # A write to an RPC that has ended raises one of these; the reader reports the reason.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
-                batch = self._queue.next_batch()
+                batch = self._queues.next_batch()
                 if batch is None:
                     await self._wake.wait()
                     self._wake.clear()
@@ -378,9 +378,9 @@ class AppendStream:
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 error = error_of_answer(response.error) if response.HasField("error") else None
-                self._queue.answered(response, error)
+                self._queues.answered(response, error)
                 self._pauses_s = None
-                if error is not None and self._queue.has_releasable and self._release_timer is None:
+                if error is not None and self._queues.has_releasable and self._release_timer is None:
                     self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
                 elif error is None and self._has_released:
                     self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()

@@ -74,7 +74,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Assignment:
     """A vchannel that the consumer holds.
 
     Attributes:
@@ -148,9 +148,9 @@ class AsyncConsumer(AsyncIterator[Batch]):
             transport, join, is_named=member_id is not None, on_changed=self._changed.set, watch=self._watch
         )
         self._seen_version = 0
-        self._lanes: dict[str, _Lane] = {}
-        # Lanes with batches that were delivered and are not processed yet.
-        self._in_hand: list[_Lane] = []
+        self._assignments: dict[str, _Assignment] = {}
+        # Those with batches that were delivered and are not processed yet.
+        self._in_hand: list[_Assignment] = []
         self._core: ScanCore | None = None
         self._fetching: asyncio.Task[bool] | None = None
         self._commit_due_s = 0.0
@@ -158,22 +158,22 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._last_commit: asyncio.Future[None] | None = None
         # Whether the scan is ahead of what must be delivered next.
         self._is_rewound = False
-        # Released vchannels, and the epochs under which they were held.
+        # Released vchannels, and the epochs under which this member had them.
         self._released: dict[str, int] = {}
         # Vchannels to report through ``on_lost`` and ``on_assigned``.
-        self._untold_lost: list[str] = []
-        self._untold_gained: list[str] = []
+        self._unreported_lost: list[str] = []
+        self._unreported_gained: list[str] = []
         self._is_closed = False
 
     @property
     def assignment(self) -> tuple[str, ...]:
         """The vchannels that this member holds now, in order of name."""
-        return tuple(sorted(self._lanes))
+        return tuple(sorted(self._assignments))
 
     @property
     def positions(self) -> Mapping[str, Tick]:
         """For each vchannel of this member, the tick after the last delivered message."""
-        return {vchannel: Tick(lane.delivered_tick) for vchannel, lane in self._lanes.items()}
+        return {vchannel: Tick(assignment.delivered_tick) for vchannel, assignment in self._assignments.items()}
 
     def commits(self) -> list[PositionCommit]:
         """Return position commits for everything delivered since the last call of this, for use in a transaction.
@@ -186,22 +186,27 @@ class AsyncConsumer(AsyncIterator[Batch]):
                 "the consumer commits automatically, outside of transactions: create it with auto_commit=False"
             )
         commits = []
-        for vchannel, lane in self._lanes.items():
-            if lane.claimed_tick < lane.delivered_tick:
+        for vchannel, assignment in self._assignments.items():
+            if assignment.claimed_tick < assignment.delivered_tick:
                 # It begins where the previous transaction ends: if that is not committed, this one is refused.
                 claim = PositionCommit(
-                    self.group, vchannel, lane.delivered_tick, self.member_id, lane.epoch, lane.claimed_tick
+                    self.group,
+                    vchannel,
+                    assignment.delivered_tick,
+                    self.member_id,
+                    assignment.epoch,
+                    assignment.claimed_tick,
                 )
                 commits.append(claim)
-                lane.claimed_tick = lane.delivered_tick
+                assignment.claimed_tick = assignment.delivered_tick
         return commits
 
     def note_committed(self, commits: Iterable[PositionCommit]) -> None:
         """Record that ``commits`` are committed; transactions call this themselves."""
         for commit in commits:
-            lane = self._lanes.get(commit.vchannel)
-            if commit.group == self.group and lane is not None and lane.epoch == commit.epoch:
-                lane.committed_tick = max(lane.committed_tick, commit.next_tick)
+            assignment = self._assignments.get(commit.vchannel)
+            if commit.group == self.group and assignment is not None and assignment.epoch == commit.epoch:
+                assignment.committed_tick = max(assignment.committed_tick, commit.next_tick)
 
     def rewind(self, cause: TidelogError | None = None) -> None:
         """Deliver uncommitted batches of this member's vchannels again; transactions call this when they fail.
@@ -209,10 +214,13 @@ class AsyncConsumer(AsyncIterator[Batch]):
         Args:
             cause: Why a transaction was refused. A GroupPositionMovedError states the group's actual position.
         """
-        if isinstance(cause, GroupPositionMovedError) and (lane := self._lanes.get(cause.vchannel)) is not None:
-            lane.committed_tick = cause.next_tick
-        for lane in self._lanes.values():
-            lane.delivered_tick = lane.processed_tick = lane.claimed_tick = lane.committed_tick
+        if (
+            isinstance(cause, GroupPositionMovedError)
+            and (assignment := self._assignments.get(cause.vchannel)) is not None
+        ):
+            assignment.committed_tick = cause.next_tick
+        for assignment in self._assignments.values():
+            assignment.delivered_tick = assignment.processed_tick = assignment.claimed_tick = assignment.committed_tick
         self._in_hand.clear()
         self._is_rewound = True
 
@@ -243,7 +251,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
             self._commit_processed()
             await self._committed()
             # An earlier commit may have failed meanwhile; retry it.
-            if all(lane.processed_tick <= lane.committed_tick for lane in self._lanes.values()):
+            if all(assignment.processed_tick <= assignment.committed_tick for assignment in self._assignments.values()):
                 return
 
     def commit_soon(self) -> None:
@@ -354,17 +362,17 @@ class AsyncConsumer(AsyncIterator[Batch]):
 
     def _take(self, core: ScanCore) -> Batch:
         batch = core.take()
-        lane = self._lanes[batch.vchannel]
-        lane.delivered_tick = batch.ticks[-1] + 1
-        self._in_hand.append(lane)
+        assignment = self._assignments[batch.vchannel]
+        assignment.delivered_tick = batch.ticks[-1] + 1
+        self._in_hand.append(assignment)
         if _tracing.hooks is not None:
             _tracing.hooks.consumed(batch, self.group)
         return batch
 
     def _note_processed(self) -> None:
         """Mark delivered batches as processed: the caller requests more, or commits."""
-        for lane in self._in_hand:
-            lane.processed_tick = lane.delivered_tick
+        for assignment in self._in_hand:
+            assignment.processed_tick = assignment.delivered_tick
         self._in_hand.clear()
 
     async def _prepare(self) -> None:
@@ -380,8 +388,10 @@ class AsyncConsumer(AsyncIterator[Batch]):
             raise self._member.failure
         if self.auto_commit and self._commit_due_s <= time.monotonic():
             self._begin_auto_commit()
-        if self._core is None and self._lanes:
-            begins = {vchannel: Begin.tick(lane.delivered_tick) for vchannel, lane in self._lanes.items()}
+        if self._core is None and self._assignments:
+            begins = {
+                vchannel: Begin.tick(assignment.delivered_tick) for vchannel, assignment in self._assignments.items()
+            }
             self._core = ScanCore.at(self._transport, begins, self._plan, self._watch)
 
     async def _take_assignment(self) -> None:
@@ -396,66 +406,66 @@ class AsyncConsumer(AsyncIterator[Batch]):
     async def _follow(self, holdings: Mapping[str, Holding]) -> None:
         lost = [
             vchannel
-            for vchannel, lane in self._lanes.items()
-            if vchannel not in holdings or holdings[vchannel].epoch != lane.epoch
+            for vchannel, assignment in self._assignments.items()
+            if vchannel not in holdings or holdings[vchannel].epoch != assignment.epoch
         ]
         gained = [
             vchannel
             for vchannel, holding in holdings.items()
-            if (vchannel not in self._lanes or vchannel in lost) and self._released.get(vchannel) != holding.epoch
+            if (vchannel not in self._assignments or vchannel in lost) and self._released.get(vchannel) != holding.epoch
         ]
         self._released = {name: epoch for name, epoch in self._released.items() if name in holdings}
         for vchannel in lost:
-            del self._lanes[vchannel]
+            del self._assignments[vchannel]
         for vchannel in gained:
             epoch, tick, _ = holdings[vchannel]
-            self._lanes[vchannel] = _Lane(epoch, tick, tick, tick, tick)
+            self._assignments[vchannel] = _Assignment(epoch, tick, tick, tick, tick)
         if lost or gained:
-            # Ordering: in one step with the lanes, so that no batch of a lost vchannel is delivered.
+            # Ordering: in one step with the assignments, so that no batch of a lost vchannel is delivered.
             self._is_rewound = True
         # A vchannel under a new epoch was lost in between, or its position was sought. The lists stay until reported,
         # because this task may be cancelled.
-        self._untold_lost += lost
+        self._unreported_lost += lost
         if lost:
             self._watch.fenced(_lost_error(self.group, lost), lost)
-        self._untold_gained += gained
-        await _tell(self._on_lost, self._untold_lost)
-        self._untold_lost = []
-        await _tell(self._on_assigned, self._untold_gained)
-        self._untold_gained = []
-        await self._give_back([name for name in self._lanes if holdings[name].is_revoked])
+        self._unreported_gained += gained
+        await _notify(self._on_lost, self._unreported_lost)
+        self._unreported_lost = []
+        await _notify(self._on_assigned, self._unreported_gained)
+        self._unreported_gained = []
+        await self._give_back([name for name in self._assignments if holdings[name].is_revoked])
 
     async def _give_back(self, vchannels: Sequence[str]) -> None:
         if not vchannels:
             return
-        await _tell(self._on_revoked, vchannels)
+        await _notify(self._on_revoked, vchannels)
         if self.auto_commit:
             self._commit_processed()
         # If a vchannel is lost already, its new member receives these messages again.
         with suppress(GroupFencedError):
             await self._committed()
         for vchannel in vchannels:
-            self._released[vchannel] = self._lanes.pop(vchannel).epoch
+            self._released[vchannel] = self._assignments.pop(vchannel).epoch
         self._is_rewound = True
         self._member.release({vchannel: self._released[vchannel] for vchannel in vchannels})
 
     def _commit_processed(self) -> None:
         """Start a commit of batches that are processed and not committed."""
         due = {
-            vchannel: Position(lane.epoch, lane.processed_tick)
-            for vchannel, lane in self._lanes.items()
-            if lane.committed_tick < lane.processed_tick
+            vchannel: Position(assignment.epoch, assignment.processed_tick)
+            for vchannel, assignment in self._assignments.items()
+            if assignment.committed_tick < assignment.processed_tick
         }
         if not due:
             return
-        before = {vchannel: self._lanes[vchannel].committed_tick for vchannel in due}
+        before = {vchannel: self._assignments[vchannel].committed_tick for vchannel in due}
         for vchannel, position in due.items():
-            lane = self._lanes[vchannel]
-            lane.committed_tick = position.next_tick
-            lane.claimed_tick = max(lane.claimed_tick, position.next_tick)
+            assignment = self._assignments[vchannel]
+            assignment.committed_tick = position.next_tick
+            assignment.claimed_tick = max(assignment.claimed_tick, position.next_tick)
         done = self._member.commit(due)
-        lanes = {vchannel: self._lanes[vchannel] for vchannel in due}
-        done.add_done_callback(lambda ended: _undo(ended, lanes, before))
+        assignments = {vchannel: self._assignments[vchannel] for vchannel in due}
+        done.add_done_callback(lambda ended: _undo(ended, assignments, before))
         self._last_commit = done
 
     async def _committed(self) -> None:
@@ -516,10 +526,10 @@ class AsyncConsumer(AsyncIterator[Batch]):
 
     def _skip(self, error: PositionTrimmedError) -> None:
         """Resume at the first available tick after a trim."""
-        lane = self._lanes.get(error.values.get("vchannel", ""))
-        if lane is None:
+        assignment = self._assignments.get(error.values.get("vchannel", ""))
+        if assignment is None:
             raise error
-        lane.delivered_tick = max(lane.delivered_tick, error.first_available_tick)
+        assignment.delivered_tick = max(assignment.delivered_tick, error.first_available_tick)
 
     async def _close_scan(self) -> None:
         """Close the scan; the next one receives undelivered batches again."""
@@ -543,15 +553,15 @@ def _lost_error(group: str, vchannels: Sequence[str]) -> GroupFencedError:
     )
 
 
-async def _tell(notify: Notify | None, vchannels: Sequence[str]) -> None:
+async def _notify(notify: Notify | None, vchannels: Sequence[str]) -> None:
     if notify is not None and vchannels:
-        told = notify(sorted(vchannels))
-        if inspect.isawaitable(told):
-            await told
+        notified = notify(sorted(vchannels))
+        if inspect.isawaitable(notified):
+            await notified
 
 
-def _undo(ended: "asyncio.Future[None]", lanes: Mapping[str, _Lane], before: Mapping[str, int]) -> None:
+def _undo(ended: "asyncio.Future[None]", assignments: Mapping[str, _Assignment], before: Mapping[str, int]) -> None:
     """If a commit failed, restore its positions so that the next one includes them."""
     if not ended.cancelled() and ended.exception() is not None:
-        for vchannel, lane in lanes.items():
-            lane.committed_tick = min(lane.committed_tick, before[vchannel])
+        for vchannel, assignment in assignments.items():
+            assignment.committed_tick = min(assignment.committed_tick, before[vchannel])

@@ -18,7 +18,7 @@ Errors of the log, such as ChannelNotFoundError or PositionTrimmedError, are pas
 ``effect`` none: nothing was appended.
 """
 
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, number_value, text_value
 
 
 class MsgStreamError(TidelogError):
@@ -40,24 +40,14 @@ class RepackError(MsgStreamError):
 class MessageTooLargeError(MsgStreamError):
     """A message exceeds the stream's limit. Nothing of its pack was sent."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size of the message."""
-        return self._number("size_bytes")
-
-    @property
-    def max_bytes(self) -> int:
-        """Maximum size of a message."""
-        return self._number("max_bytes")
+    size_bytes = number_value("Approximate size of the message.")
+    max_bytes = number_value("Maximum size of a message.")
 
 
 class UnknownMsgTypeError(MsgStreamError):
     """The dispatcher has no template for a message type."""
 
-    @property
-    def msg_type(self) -> int:
-        """The number of the type."""
-        return self._number("msg_type")
+    msg_type = number_value("The number of the type.")
 
 
 class MalformedMessageError(MsgStreamError):
@@ -67,10 +57,7 @@ class MalformedMessageError(MsgStreamError):
 class NotSubscribedError(MsgStreamError):
     """The stream does not consume the channel of a position."""
 
-    @property
-    def channel(self) -> str:
-        """The channel."""
-        return self.values.get("channel", "")
+    channel = text_value("The channel.")
 
 
 class BadPositionError(MsgStreamError):

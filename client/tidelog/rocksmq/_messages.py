@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog import InvalidRequestError, Message, StoredMessage, Tick
+from tidelog.errors import tick_value
 
 MAX_MSG_ID: Final = (1 << 63) - 2
 """Greatest id that a message can have: the position after it must be a valid tick."""
@@ -50,15 +51,8 @@ class ConsumerMessage:
 class MessageNotFoundError(InvalidRequestError):
     """No message of the channel has this id. Nothing moved; ``force_seek`` moves to the next available message."""
 
-    @property
-    def msg_id(self) -> Tick:
-        """The requested id."""
-        return self._tick("msg_id")
-
-    @property
-    def last_msg_id(self) -> Tick:
-        """Id of the channel's last message; 0 if it has no messages."""
-        return self._tick("last_msg_id")
+    msg_id = tick_value("The requested id.")
+    last_msg_id = tick_value("Id of the channel's last message; 0 if it has no messages.")
 
 
 def checked_messages(messages: Iterable[bytes | ProducerMessage | Message]) -> list[bytes | Message]:

@@ -132,7 +132,7 @@ class Producer:
         if self._failure is not None:
             raise ProducerStoppedError(f"the producer of {self.vchannel} stopped: {self._failure}") from self._failure
         if self._is_closed:
-            raise ClosedError(f"the producer of {self.vchannel} is closed: make a new one")
+            raise ClosedError(f"the producer of {self.vchannel} is closed: create a new one")
 
     def _has_room(self, size_bytes: int) -> bool:
         return not self._queued_bytes or self._queued_bytes + size_bytes <= _QUEUE_BYTES

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidelog.errors import AppendUnknownError, ClosedError, TidelogError
+from tidelog.errors import AppendUnknownError, ClosedError, Effect, TidelogError
 
 
 class Calls:
@@ -104,9 +104,9 @@ class Progress:
         )
 
 
-def closed_error() -> ClosedError:
+def closed_error(effect: Effect = "none") -> ClosedError:
     """Return the error of a call on a closed client."""
-    return ClosedError("the client is closed: make a new one")
+    return ClosedError("the client is closed: create a new one", effect=effect)
 
 
 def _end(scope: asyncio.Timeout) -> None:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.append.lane import ColumnsSubmission, Submission
 from tidelog.append.numbering import StagedNumbering
+from tidelog.append.queue import ColumnsSubmission, Submission
 from tidelog.append.sizes import Appendable
 from tidelog.append.stream import AppendStream
 from tidelog.errors import (
@@ -22,6 +22,7 @@ from tidelog.errors import (
     UnavailableError,
     copy_of,
 )
+from tidelog.transport.calls import closed_error
 from tidelog.transport.transport import Transport
 from tidelog.types import AppendResult, PositionCommit, TransactionResult
 from tidelog.v1 import transaction_service_pb2
@@ -155,16 +156,14 @@ class StagedTransaction:
                 it is over.
         """
         if self._transport.is_closed:
-            raise ClosedError(
-                "the client is closed: create a new one", effect="unknown" if self._may_be_committed else "none"
-            )
+            raise closed_error("unknown" if self._may_be_committed else "none")
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
             {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
             barrier_tick=barrier_tick, positions=positions,
         )  # fmt: skip
         # Set before the call, which may be cancelled.
-        was_unsure, self._may_be_committed = self._may_be_committed, True
+        was_in_doubt, self._may_be_committed = self._may_be_committed, True
         try:
             answer = await self._transport.call(
                 self._transport.transactions.CommitTxn, request, timeout_s=timeout_s, is_read=False, is_append=True,
@@ -175,7 +174,7 @@ class StagedTransaction:
             error.effect = "none"
             raise
         except TidelogError as error:
-            if error.effect == "none" and not (was_unsure and isinstance(error, _UNHEARD)):
+            if error.effect == "none" and not (was_in_doubt and isinstance(error, _UNHEARD)):
                 self._may_be_committed = False
                 raise
             if isinstance(error, AppendUnknownError):

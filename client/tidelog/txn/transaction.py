@@ -9,8 +9,8 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from tidelog.append.lane import TransactionPart, TransactionSubmission
 from tidelog.append.options import AppendConditions
+from tidelog.append.queue import TransactionPart, TransactionSubmission
 from tidelog.append.sizes import Appendable, in_batches, measured
 from tidelog.append.stream import AppendStream
 from tidelog.errors import (

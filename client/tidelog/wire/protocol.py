@@ -73,7 +73,7 @@ def append_options(
     expected_last_tick: int | None = None,
     producer: ProducerSequence | StagedSequence | None = None,
 ) -> wal_service_pb2.AppendOptions:
-    """Return the options of an append, or of a batch of a begun transaction."""
+    """Return the options of an append, or of a batch of a staged transaction."""
     if isinstance(producer, StagedSequence):
         return wal_service_pb2.AppendOptions(txn_id=producer.txn_id, txn_sequence=producer.sequence)
     return wal_service_pb2.AppendOptions(
@@ -215,7 +215,7 @@ def commit_request(
     barrier_tick: int,
     positions: Sequence[PositionCommit],
 ) -> transaction_service_pb2.CommitTxnRequest:
-    """Return the request that commits a begun transaction; a condition is an expected last tick and a fencing token."""
+    """Return the request that commits a staged transaction; a condition is an expected last tick and fencing token."""
     wire = [
         transaction_service_pb2.CommitCondition(
             vchannel=vchannel, expected_last_tick=expected_last_tick, fencing_token=fencing_token or 0
@@ -233,7 +233,7 @@ def commit_request(
 
 
 def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionResult:
-    """Return the result of a begun transaction; vchannels that were destroyed since are omitted."""
+    """Return the result of a staged transaction; vchannels that were destroyed since are omitted."""
     result = wire.result
     parts = list(map(append_result, result.parts))
     results = {name: part for name, part in zip(wire.vchannels, parts, strict=True) if name}

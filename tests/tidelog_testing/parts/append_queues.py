@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidelog import AppendResult, AppendUnknownError, TidelogError
-from tidelog.append.lane import Batch, Submission
 from tidelog.append.numbering import Numbering
-from tidelog.append.queue import AppendQueue
+from tidelog.append.queue import AppendBatch, Submission
+from tidelog.append.queues import AppendQueues
 from tidelog.append.sizes import Appendable, measure_all
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
@@ -16,41 +16,41 @@ from tidelog.wire.column_message import columns_from_wire
 from tidelog.wire.columns import decode_payloads
 
 
-def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":
+def submit(queue: AppendQueues, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":
     is_plain, size_bytes = measure_all(messages)
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
     queue.submit(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future))
     return future
 
 
-def request_of(batch: Batch) -> wal_service_pb2.AppendStreamRequest:
+def request_of(batch: AppendBatch) -> wal_service_pb2.AppendStreamRequest:
     return wal_service_pb2.AppendStreamRequest.FromString(batch.request)
 
 
-def payloads_of(batch: Batch | None) -> list[bytes]:
+def payloads_of(batch: AppendBatch | None) -> list[bytes]:
     assert batch is not None
     return decode_payloads(columns_from_wire(request_of(batch).columns.SerializeToString()))
 
 
-def answer(queue: AppendQueue, batch: Batch, first_tick: int, error: TidelogError | None = None) -> None:
+def answer(queue: AppendQueues, batch: AppendBatch, first_tick: int, error: TidelogError | None = None) -> None:
     response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
     response.result.first_tick = first_tick
     response.result.last_tick = first_tick + batch.count - 1
     queue.answered(response, error)
 
 
-def a_queue(max_in_flight_bytes: int = 8 << 20) -> AppendQueue:
-    return AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
+def a_queue(max_in_flight_bytes: int = 8 << 20) -> AppendQueues:
+    return AppendQueues(max_in_flight_bytes=max_in_flight_bytes)
 
 
-def submit_numbered(queue: AppendQueue, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
+def submit_numbered(queue: AppendQueues, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
     is_plain, size_bytes = measure_all([message])
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
     queue.submit("a/0", DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
     return future
 
 
-def next_numbered(queue: AppendQueue) -> Batch:
+def next_numbered(queue: AppendQueues) -> AppendBatch:
     batch = queue.next_batch()
     assert batch is not None
     return batch

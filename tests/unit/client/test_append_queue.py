@@ -19,9 +19,9 @@ from tidelog import (
     TidelogError,
     UnavailableError,
 )
-from tidelog.append.lane import Submission
 from tidelog.append.numbering import Numbering
-from tidelog.append.queue import AppendQueue
+from tidelog.append.queue import Submission
+from tidelog.append.queues import AppendQueues
 from tidelog.append.sizes import measure_all
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
@@ -248,7 +248,7 @@ async def test_only_bytes_and_messages_can_be_measured(message: object) -> None:
 
 
 async def test_appends_on_other_terms_travel_apart() -> None:
-    queue = AppendQueue(max_in_flight_bytes=1 << 20)
+    queue = AppendQueues(max_in_flight_bytes=1 << 20)
     for terms in (DEFAULT_TERMS, AppendTerms(fencing_token=7), AppendTerms("os"), AppendTerms(fencing_token=7)):
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         queue.submit("a/0", terms, Submission([b"x"], True, 1, future))

@@ -13,9 +13,9 @@ from tidelog import (
     TransactionResult,
     UnavailableError,
 )
-from tidelog.append.lane import Batch, TransactionPart, TransactionSubmission
 from tidelog.append.numbering import Numbering
-from tidelog.append.queue import AppendQueue
+from tidelog.append.queue import AppendBatch, TransactionPart, TransactionSubmission
+from tidelog.append.queues import AppendQueues
 from tidelog.append.sizes import Appendable
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
@@ -24,7 +24,7 @@ from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, decode_payloads
 from tidelog_testing.parts.append_queues import a_queue, answer, next_numbered, request_of
 
 
-def submit_transaction(queue: AppendQueue, numbering: Numbering, **parts: TransactionPart) -> TransactionSubmission:
+def submit_transaction(queue: AppendQueues, numbering: Numbering, **parts: TransactionPart) -> TransactionSubmission:
     future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
     by_vchannel = {f"{name}/0": part for name, part in parts.items()}
     submission = TransactionSubmission((), False, 10, future, parts=by_vchannel)
@@ -37,7 +37,7 @@ def part(*messages: Appendable, expected_last_tick: int | None = None) -> Transa
     return TransactionPart(list(messages), is_plain, expected_last_tick=expected_last_tick)
 
 
-def parts_of(batch: Batch) -> dict[str, tuple[list[bytes], list[int]]]:
+def parts_of(batch: AppendBatch) -> dict[str, tuple[list[bytes], list[int]]]:
     """Return payloads and ends of transactions of each part."""
     found = {}
     for wire in request_of(batch).transaction.parts:
@@ -47,7 +47,7 @@ def parts_of(batch: Batch) -> dict[str, tuple[list[bytes], list[int]]]:
     return found
 
 
-def answer_transaction(queue: AppendQueue, batch: Batch, *spans: tuple[int, int]) -> None:
+def answer_transaction(queue: AppendQueues, batch: AppendBatch, *spans: tuple[int, int]) -> None:
     results = [wal_service_pb2.AppendResult(first_tick=first, last_tick=last) for first, last in spans]
     result = wal_service_pb2.TransactionResult(
         txn_id=spans[0][0], first_tick=spans[0][0], last_tick=spans[-1][1], parts=results

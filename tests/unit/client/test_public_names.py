@@ -19,7 +19,7 @@ def test_nothing_else_is_public() -> None:
 
 def test_every_error_is_a_tidelog_error_and_stands_in_the_tree() -> None:
     errors = [getattr(tidelog, name) for name in tidelog.__all__ if name.endswith("Error")]
-    tree = inspect.getdoc(inspect.getmodule(tidelog.TidelogError._tick)) or ""
+    tree = inspect.getdoc(inspect.getmodule(tidelog.TidelogError.__init__)) or ""
 
     assert all(issubclass(error, tidelog.TidelogError) for error in errors)
     assert all(error.__name__ in tree for error in errors)

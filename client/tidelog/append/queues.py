@@ -1,0 +1,387 @@
+"""Groups appends into batches and matches answers to batches. Pure: no I/O, no clock, no tasks.
+
+A queue has the appends to one vchannel with the same terms. While few of its batches are unanswered, it sends at once;
+otherwise it gathers appends until a batch is full or an answer arrives. So a lone append never waits, concurrent
+appends share round trips, and a producer of full batches has many in flight.
+
+A batch is sent once: if its answer is lost, its outcome is unknown. In a numbered queue it is resent, in order, until
+the server answers, because the server accepts each sequence once.
+"""
+
+from collections import deque
+from itertools import chain
+from math import inf
+from typing import Final
+
+from tidelog.append.contents import encode, results, wrong_answer
+from tidelog.append.numbering import Numbering, Verdict, verdict
+from tidelog.append.queue import AppendBatch, AppendQueue, Failure, Hold, Submission, TransactionSubmission
+from tidelog.errors import (
+    AppendUnknownError,
+    InvalidRequestError,
+    OverloadedError,
+    OwnershipLostError,
+    SequenceGapError,
+    TidelogError,
+    copy_of,
+)
+from tidelog.v1 import wal_service_pb2
+from tidelog.wire import protocol as _wire
+from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
+
+MAX_COALESCED_BYTES: Final = 1 << 20
+"""Maximum bytes of appends that share a batch; a larger append is sent alone."""
+
+
+_QueueKey = tuple[str, AppendTerms, Numbering | None]
+
+
+class AppendQueues:
+    """Waiting submissions and batches in flight.
+
+    Invariant: answers arrive in the order of requests, so the next answer is for the oldest batch in flight.
+    """
+
+    def __init__(self, *, max_in_flight_bytes: int) -> None:
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._queues: dict[_QueueKey, AppendQueue] = {}
+        self._listed: deque[AppendQueue] = deque()
+        self._in_flight: deque[AppendBatch] = deque()
+        self._in_flight_bytes = 0
+        self._waiting_bytes = 0
+        self._last_request_id = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits and nothing is in flight."""
+        return not self._queues
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if something waits to be sent or resent."""
+        return any(queue.waiting or queue.in_doubt for queue in self._queues.values())
+
+    @property
+    def has_room(self) -> bool:
+        """True if fewer bytes wait than may be in flight."""
+        return self._waiting_bytes < self._max_in_flight_bytes
+
+    def submit(
+        self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
+    ) -> None:
+        """Queue ``submission`` in the queue of its vchannel, terms and numbering."""
+        key = (vchannel, terms, numbering)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = AppendQueue(*key)
+        if numbering is not None and not numbering.is_independent:
+            submission.travels_alone = True
+        self._put(queue, submission)
+
+    def next_batch(self) -> AppendBatch | None:
+        """Return the next batch to send, and count it as in flight; None if nothing may be sent now."""
+        while self._listed:
+            if self._in_flight and self._in_flight_bytes >= self._max_in_flight_bytes:
+                return None
+            queue = self._listed.popleft()
+            queue.is_listed = False
+            if not queue.may_send():
+                continue
+            batch = _again(queue.in_doubt.popleft()) if queue.in_doubt else self._compose(queue)
+            if batch is not None:
+                self._in_flight.append(batch)
+                self._in_flight_bytes += batch.size_bytes
+                queue.batches_in_flight += 1
+            self._list(queue)
+            if batch is not None:
+                return batch
+        return None
+
+    def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
+        """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""
+        batch = self._in_flight.popleft()
+        assert batch.request_id == response.request_id
+        self._landed(batch)
+        error = error or wrong_answer(batch, response)
+        if error is None:
+            self._settle(batch.submissions, response)
+        else:
+            self._refuse_in_flight(batch, error)
+        self._list(batch.queue)
+
+    def interrupted(self, error: TidelogError, max_request_bytes: float = inf) -> None:
+        """Handle the loss of the stream: resend batches in flight if they are numbered, else fail them with ``error``.
+
+        Batches above ``max_request_bytes`` fail as too large: the server has accepted none of them. Queues on hold may
+        send again.
+        """
+        while self._in_flight:
+            batch = self._in_flight.popleft()
+            self._landed(batch)
+            queue, size_bytes = batch.queue, len(batch.request)
+            if size_bytes > max_request_bytes:
+                self._refuse_in_flight(batch, _too_large(size_bytes, int(max_request_bytes)))
+            elif queue.numbering is None:
+                batch.fail(error)
+            else:
+                # A batch that was only ever sent after a rejected or failed one is not in the log.
+                batch.was_lost = batch.was_lost or not (queue.renumbers_surely(batch) or queue.has_failed_before(batch))
+                queue.send_again(batch)
+            self._list(queue)
+        for queue in list(self._queues.values()):
+            queue.hold = Hold.NONE
+            self._list(queue)
+
+    @property
+    def has_releasable(self) -> bool:
+        """True if a batch was rejected because of overload, and may be accepted later."""
+        return any(queue.hold is Hold.OVERLOAD for queue in self._queues.values())
+
+    def release(self) -> None:
+        """Allow resending what was rejected because of overload."""
+        for queue in list(self._queues.values()):
+            if queue.hold is Hold.OVERLOAD:
+                queue.hold = Hold.NONE
+                self._list(queue)
+
+    def fail_waiting(self, error: TidelogError) -> None:
+        """Fail everything not yet sent with ``error``, except in numbered queues, which wait for the next stream."""
+        for queue in list(self._queues.values()):
+            if queue.numbering is None:
+                self._fail_waiting_of(queue, error)
+                self._list(queue)
+
+    def give_up(self, error: TidelogError, unknown: TidelogError) -> None:
+        """Fail what is numbered or in flight: with ``unknown`` if it may be in the log, otherwise with ``error``."""
+        for batch in self._in_flight:
+            batch.was_lost = True
+        self.interrupted(unknown)
+        for queue in list(self._queues.values()):
+            while queue.in_doubt:
+                batch = queue.in_doubt.popleft()
+                batch.fail(unknown if batch.was_lost else error)
+            if queue.numbering is not None:
+                self._fail_waiting_of(queue, error)
+            self._list(queue)
+
+    def expire(self, now_s: float) -> float:
+        """Fail submissions whose deadline has passed with TimeoutError; return the next deadline, infinity for none.
+
+        Expired submissions that were not sent never will be; those that were sent may be in the log.
+        """
+        kept: list[Submission] = []
+        for queue in list(self._queues.values()):
+            for submission in [self._take(queue) for _ in range(len(queue.waiting))]:
+                if submission.expire(now_s):
+                    submission.drop()
+                else:
+                    self._put(queue, submission)
+                    kept.append(submission)
+            self._list(queue)
+        in_doubt = chain.from_iterable(queue.in_doubt for queue in self._queues.values())
+        for batch in chain(self._in_flight, in_doubt):
+            kept += [submission for submission in batch.submissions if not submission.expire(now_s)]
+        return min((submission.deadline_s for submission in kept), default=inf)
+
+    def _put(self, queue: AppendQueue, submission: Submission, *, first: bool = False) -> None:
+        (queue.waiting.appendleft if first else queue.waiting.append)(submission)
+        queue.waiting_bytes += submission.size_bytes
+        self._waiting_bytes += submission.size_bytes
+        self._list(queue)
+
+    def _take(self, queue: AppendQueue) -> Submission:
+        submission = queue.waiting.popleft()
+        queue.waiting_bytes -= submission.size_bytes
+        self._waiting_bytes -= submission.size_bytes
+        return submission
+
+    def _list(self, queue: AppendQueue) -> None:
+        """List the queue if it may send, and delete it once it is empty: a client may use any number of vchannels."""
+        if queue.may_renumber():
+            self._renumber(queue)
+        if queue.failure is not None:
+            self._stop(queue, queue.failure.error)
+        if queue.is_empty:
+            self._queues.pop((queue.vchannel, queue.terms, queue.numbering), None)
+        elif not queue.is_listed and queue.may_send():
+            queue.is_listed = True
+            self._listed.append(queue)
+
+    def _compose(self, queue: AppendQueue) -> AppendBatch | None:
+        submissions, size_bytes = self._gather(queue)
+        if not submissions:
+            return None
+        try:
+            queue.vchannel.encode()
+            content = encode(submissions)
+        except Exception as error:  # noqa: BLE001 - a caller's bad message must not affect other callers
+            self._refuse(queue, submissions, error)
+            return None
+        number = queue.numbering.next() if queue.numbering else None
+        self._last_request_id += 1
+        request_id = self._last_request_id
+        if isinstance(content, Columns):
+            request = _wire.append_stream_request(request_id, queue.vchannel, content, queue.terms, number)
+        else:
+            request = _wire.transaction_request(request_id, content, queue.terms, number)
+        count = sum(submission.count for submission in submissions)
+        return AppendBatch(queue, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
+
+    def _gather(self, queue: AppendQueue) -> tuple[list[Submission], int]:
+        """Take submissions from the queue until the batch is full; the first one always fits."""
+        submissions: list[Submission] = []
+        count = size_bytes = 0
+        while queue.waiting:
+            head = queue.waiting[0]
+            if head.is_abandoned:
+                self._take(queue)
+                continue
+            count += head.count
+            size_bytes += head.size_bytes
+            is_full = count > MAX_MESSAGES_PER_BATCH or size_bytes > MAX_COALESCED_BYTES
+            if submissions and (is_full or not _may_share(submissions[0], head)):
+                return submissions, size_bytes - head.size_bytes
+            head.is_sent = True
+            submissions.append(self._take(queue))
+        return submissions, size_bytes
+
+    def _refuse(self, queue: AppendQueue, submissions: list[Submission], error: Exception) -> None:
+        if len(submissions) > 1:
+            self._put_back_alone(queue, submissions)
+            return
+        refusal = InvalidRequestError(f"a message cannot be encoded: {error}")
+        refusal.__cause__ = error
+        submissions[0].fail(refusal)
+        if queue.numbering is not None and not queue.numbering.is_independent and queue.failure is None:
+            queue.failure = Failure(queue.numbering.next().sequence, refusal)
+
+    def _refuse_in_flight(self, batch: AppendBatch, error: TidelogError) -> None:
+        """Handle the rejection of a batch that is no longer in flight: resend it, split it, or fail it."""
+        if batch.queue.numbering is not None:
+            self._refused(batch, error)
+        elif _is_fault_of_one(error) and len(batch.submissions) > 1:
+            self._isolate(batch)
+        else:
+            batch.fail(error)
+
+    def _refused(self, batch: AppendBatch, error: TidelogError) -> None:
+        """Handle the rejection of a numbered batch: resend it, renumber it, split it, or fail it."""
+        queue = batch.queue
+        if isinstance(error, OwnershipLostError):
+            batch.was_lost = batch.was_lost or error.effect == "unknown"
+        decision = Verdict.GIVE_UP
+        if not queue.has_failed_before(batch):
+            assert queue.numbering is not None
+            decision = verdict(
+                error, was_lost=batch.was_lost, is_behind=queue.is_behind(batch), renumbers=queue.will_renumber(batch),
+                can_renew=queue.numbering.can_renew,
+            )  # fmt: skip
+        match decision:
+            case Verdict.SEND_AGAIN:
+                queue.send_again(batch)
+                # A batch rejected for any reason but a gap before it would be rejected again on this stream.
+                if not isinstance(error, SequenceGapError):
+                    queue.hold = Hold.OVERLOAD if isinstance(error, OverloadedError) else Hold.STREAM
+            case Verdict.RENUMBER:
+                queue.send_again(batch)
+                queue.renumber_from(batch, is_forgotten=True)
+            case Verdict.GIVE_UP:
+                known = _as_known(batch, error)
+                if queue.will_renumber(batch) and isinstance(error, SequenceGapError):
+                    batch.fail(_ABANDONED)
+                elif _is_fault_of_one(known) and len(batch.submissions) > 1:
+                    queue.renumber_from(batch)
+                    self._isolate(batch)
+                else:
+                    queue.fail(batch, known)
+
+    def _renumber(self, queue: AppendQueue) -> None:
+        """Requeue everything that was rejected, under new sequences."""
+        numbering, refusal = queue.numbering, queue.refusal
+        assert numbering is not None
+        assert refusal is not None
+        queue.refusal = None
+        if refusal.is_forgotten or refusal.was_lost or any(batch.was_lost for batch in queue.in_doubt):
+            numbering.renew()
+        else:
+            # The server accepted nothing under these sequences, and nothing is in flight any more.
+            numbering.rewind(refusal.sequence)
+        while queue.in_doubt:
+            batch = queue.in_doubt.pop()
+            if batch.was_lost:
+                # An earlier attempt may still arrive; under a new sequence the server would not detect the duplicate.
+                batch.fail(_ABANDONED)
+            else:
+                self._put_back_alone(queue, batch.submissions)
+
+    def _stop(self, queue: AppendQueue, failure: TidelogError) -> None:
+        """Fail everything after the failed batch, because it would follow a gap."""
+        while queue.in_doubt and queue.has_failed_before(queue.in_doubt[-1]):
+            batch = queue.in_doubt.pop()
+            queue.fail(batch, _as_known(batch, failure))
+        self._fail_waiting_of(queue, queue.stopped(failure))
+
+    def _fail_waiting_of(self, queue: AppendQueue, error: TidelogError) -> None:
+        while queue.waiting:
+            self._take(queue).fail(error)
+
+    def _isolate(self, batch: AppendBatch) -> None:
+        """Requeue each submission of a rejected batch alone, so that one bad message affects no other caller."""
+        self._put_back_alone(batch.queue, batch.submissions)
+
+    def _put_back_alone(self, queue: AppendQueue, submissions: list[Submission]) -> None:
+        for submission in reversed(submissions):
+            submission.travels_alone = True
+            submission.is_sent = False
+            self._put(queue, submission, first=True)
+
+    def _landed(self, batch: AppendBatch) -> None:
+        self._in_flight_bytes -= batch.size_bytes
+        batch.queue.batches_in_flight -= 1
+
+    @staticmethod
+    def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
+        for submission, result in zip(submissions, results(submissions, response), strict=True):
+            submission.succeed(result)
+
+
+def _again(batch: AppendBatch) -> AppendBatch:
+    """Return a batch to resend, marked as repeated if an earlier attempt may have arrived."""
+    numbering = batch.queue.numbering
+    if batch.was_lost and not batch.says_repeated and numbering is not None:
+        batch.request += numbering.repeated_mark
+        batch.says_repeated = True
+    return batch
+
+
+_ABANDONED: Final = AppendUnknownError(
+    "the connection was lost, and then a batch before this one was rejected: this one may or may not be in the log",
+    effect="unknown",
+)
+
+
+def _too_large(size_bytes: int, max_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the request has {size_bytes} bytes, the server takes at most {max_bytes}: send smaller batches, or raise the "
+        "server's limits.max_batch_bytes",
+        values={"bytes": str(size_bytes), "max_bytes": str(max_bytes)},
+    )
+
+
+def _as_known(batch: AppendBatch, error: TidelogError) -> TidelogError:
+    """Return ``error``, with ``effect`` ``unknown`` if an earlier attempt may be in the log."""
+    if not batch.was_lost or error.effect == "unknown":
+        return error
+    return copy_of(error, effect="unknown")
+
+
+def _is_fault_of_one(error: TidelogError) -> bool:
+    return isinstance(error, InvalidRequestError) and error.effect == "none"
+
+
+def _may_share(first: Submission, head: Submission) -> bool:
+    """Return whether ``head`` may share a request that begins with ``first``."""
+    if isinstance(first, TransactionSubmission):
+        return first.may_share_with(head)
+    return not (head.travels_alone or first.travels_alone)
