@@ -11,7 +11,7 @@ from typing import Final
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.producers import ProducerKey, ProducerSequence
 from tidelog_server.log.batch import Batch
-from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 
 WINDOW_PREFIX: Final = "_broadcast-"
@@ -26,7 +26,7 @@ def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
 
 
 def try_append_broadcast(
-    node: NodeLog,
+    node: LogContext,
     broadcast_id: int,
     targets: Sequence[Target],
     batch: Batch,

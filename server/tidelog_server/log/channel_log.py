@@ -100,8 +100,8 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLog:
-    """State shared by all channel logs of a node."""
+class LogContext:
+    """What all channel logs of a node share."""
 
     store: LogStore
     oracle: Oracle
@@ -156,7 +156,7 @@ class ChannelLog:
         INV-2: everything at or below ``watermark()`` is durable and readable, and nothing will be added there.
     """
 
-    def __init__(self, node: NodeLog, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
+    def __init__(self, node: LogContext, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
         """Open the log of vchannels that are in the store.
 
         ``created_tick`` distinguishes the channel from others of the same name: a later one has a greater tick.

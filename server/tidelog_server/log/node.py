@@ -11,7 +11,7 @@ import structlog
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
@@ -68,7 +68,7 @@ class LogNode:
             store, clock, metrics,
             slow_appends=self.slow_appends, on_committed=self._committed, on_failure=self._failed,
         )  # fmt: skip
-        self.shared: NodeLog
+        self.shared: LogContext
         self.read_budget = ReadBudget(limits.max_unread_bytes)
         # Called with durable positions of consumer groups, before their commits are answered.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
@@ -81,7 +81,7 @@ class LogNode:
         """Take ticks from ``oracle``, which is above every tick in the log."""
         ring = TailRing(self.admission.limits.tail_ring_bytes)
         producers = ProducerTable(self.store.producer_windows(), self.metrics.evictions.labels("producers").inc)
-        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
+        self.shared = LogContext(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
 
     def add(self, name: str, vchannel_ids: Sequence[int], created_tick: int) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""

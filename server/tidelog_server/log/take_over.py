@@ -3,12 +3,12 @@
 from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
 from tidelog_server.core.tenants import Tenant
-from tidelog_server.log.channel_log import NodeLog, VchannelLog
+from tidelog_server.log.channel_log import LogContext, VchannelLog
 from tidelog_server.log.committer import WindowChange
 
 
 def take_over(
-    node: NodeLog, vchannel: VchannelLog, producer_id: str, tenant: Tenant, *, accept_forgotten: bool
+    node: LogContext, vchannel: VchannelLog, producer_id: str, tenant: Tenant, *, accept_forgotten: bool
 ) -> tuple[ProducerWindow, tuple[WindowChange, ...]]:
     """Raise the epoch of a producer in memory; return its window, and the rows that make the change durable.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
-from tidelog_server.log.channel_log import NodeLog
+from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.protocols import MovePositions, no_positions
@@ -76,7 +76,7 @@ class TxnCommit:
         return sum(session.messages for session in self.sessions)
 
 
-def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
+def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
     """Submit the commit at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
     Transactions follow each other in order. Messages of a vchannel get consecutive ticks in the order in which their

@@ -16,7 +16,7 @@ from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
-from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.options import AppendOptions
@@ -48,7 +48,7 @@ class TxnPart:
 
 
 def try_append_transaction(
-    node: NodeLog,
+    node: LogContext,
     parts: Sequence[TxnPart],
     options: AppendOptions,
     on_settled: Settled,
@@ -95,7 +95,7 @@ def try_append_transaction(
 
 
 def _repeated(
-    node: NodeLog, parts: Sequence[TxnPart], producer: ProducerSequence, on_settled: Settled
+    node: LogContext, parts: Sequence[TxnPart], producer: ProducerSequence, on_settled: Settled
 ) -> PendingAppend | None:
     """Return the append that answers a retried transaction; None for a new one. Raises like the table of producers."""
     node.admission.check_storage()

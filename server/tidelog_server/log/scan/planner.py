@@ -11,7 +11,7 @@ from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError
 from tidelog_server.core.limits import MAX_EDGE_HEADERS, MAX_SPLITS
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.scan.positions import check_position
 from tidelog_server.log.scan.splits import (
     Extent,
@@ -51,7 +51,7 @@ class PlanRequest:
 class ScanPlanner:
     """Plans scans over vchannels of one node."""
 
-    def __init__(self, node: NodeLog, readers: Executor) -> None:
+    def __init__(self, node: LogContext, readers: Executor) -> None:
         self._node = node
         self._readers = readers
 
@@ -115,7 +115,7 @@ def _check_open(targets: Sequence[tuple[ChannelLog, VchannelLog]]) -> None:
 class _Divide:
     """Reads the index and divides; runs on a reader thread."""
 
-    node: NodeLog
+    node: LogContext
     vchannel_ids: Sequence[int]
     ranges: Sequence[tuple[int, int]]
     request: PlanRequest

@@ -12,7 +12,7 @@ from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
 from tidelog_server.core.errors import PositionTrimmedError
 from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
-from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.scan.positions import check_not_trimmed
 from tidelog_server.log.scan.read_budget import ReadMemory
 from tidelog_server.runtime.metrics import Metrics
@@ -151,7 +151,7 @@ class Scanner:
 
     def __init__(
         self,
-        node: NodeLog,
+        node: LogContext,
         readers: Executor,
         metrics: Metrics,
         sources: Sequence[ScanSource],

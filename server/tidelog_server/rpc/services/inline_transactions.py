@@ -13,7 +13,7 @@ from tidelog_server.core.errors import (
     MalformedColumnsError,
 )
 from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
-from tidelog_server.log.channel_log import NodeLog
+from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.options import AppendOptions
@@ -137,7 +137,7 @@ def check_shared(parts: Sequence[TxnPart]) -> None:
 class TxnIntent:
     """An Intent with a validated transaction."""
 
-    node: NodeLog
+    node: LogContext
     parts: Sequence[TxnPart]
     options: AppendOptions
     on_settled: Settled
