@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from examples.flights.run import run_demo
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.local_spark import check_java
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.local_spark import check_java
 
 
 def main() -> int:

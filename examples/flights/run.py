@@ -15,8 +15,8 @@ from examples.flights.server import MortalServer
 from examples.flights.spark_read import ReadBack, read_back
 from examples.flights.summary import summarise
 from examples.flights.together import Together, go_on, stage_half
-from tidelog_server.cli.exit_codes import CommandError
-from tidelog_server.cli.local_spark import spark_session
+from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.local_spark import spark_session
 
 CHANNEL: Final = "flights"
 LANES: Final = 4

@@ -1,6 +1,6 @@
 """The server of the demonstration: a separate process that can be killed without warning."""
 
-from tidelog_server.cli.bench.server_process import ServerProcess
+from tidelog_server.commands.bench.server_process import ServerProcess
 
 
 class MortalServer(ServerProcess):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from examples.flights.flights import Flight
 from tidelog import Client, ResourceKey, Scan, Tick, Transaction, TransactionExpiredError
-from tidelog_server.cli.exit_codes import CommandError
+from tidelog_cli.exit_codes import CommandError
 
 BOOKINGS: Final = "bookings"
 SEATS: Final = "seats"

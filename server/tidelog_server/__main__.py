@@ -2,7 +2,7 @@
 
 import sys
 
-from tidelog_server.cli import main
+from tidelog_cli import main
 
 if __name__ == "__main__":
     main(["serve", *sys.argv[1:]])

@@ -5,8 +5,8 @@ import sys
 import typer
 
 from benchmarks.commands import register
-from tidelog_server.cli.exit_codes import CommandError
-from tidelog_server.cli.grpc_stack import log_errors_only, use_polling_stack
+from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.grpc_stack import log_errors_only, use_polling_stack
 
 
 def main() -> None:

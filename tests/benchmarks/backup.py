@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Final
 
 from tidelog import AsyncChannel, AsyncClient, At, Retention, Tick
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import CommandError
 from tidelog_server.backup.folder import open_backup_folder
-from tidelog_server.cli.bench.payloads import DISTINCT
-from tidelog_server.cli.bench.report import Floor, Report
-from tidelog_server.cli.bench.server_process import ServerProcess
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import CommandError
+from tidelog_server.commands.bench.payloads import DISTINCT
+from tidelog_server.commands.bench.report import Floor, Report
+from tidelog_server.commands.bench.server_process import ServerProcess
 
 _KEPT: Final = "bench-kept"
 _LOAD: Final = "bench-load"
 _BATCH_BYTES: Final = 1 << 20
 _WITHIN_S: Final = 1_800.0
-_PROGRAM: Final = "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"
+_PROGRAM: Final = "import sys; from tidelog_cli import main; main(sys.argv[1:])"
 
 
 @dataclass(frozen=True, slots=True)

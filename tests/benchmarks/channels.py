@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog import AsyncClient, PositionCommit, Retention
-from tidelog_server.cli.bench.report import Report, percentiles
-from tidelog_server.cli.bench.server_process import ServerProcess
+from tidelog_server.commands.bench.report import Report, percentiles
+from tidelog_server.commands.bench.server_process import ServerProcess
 
 _TEN: Final = 10
 _HUNDRED: Final = 100

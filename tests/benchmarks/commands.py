@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from tidelog_server.cli import event_loop
-from tidelog_server.cli.bench.common import (
+from tidelog_cli import event_loop
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.local_spark import check_java
+from tidelog_server.commands.bench.common import (
     DEFAULT_BATCH_BYTES,
     BatchMessagesOption,
     EndpointOption,
@@ -23,9 +25,7 @@ from tidelog_server.cli.bench.common import (
     print_measured,
     settings_for,
 )
-from tidelog_server.cli.bench.report import Report
-from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_server.cli.local_spark import check_java
+from tidelog_server.commands.bench.report import Report
 from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _LARGEST_CAPPED = 1 << 10
@@ -50,7 +50,7 @@ def msgstream(
 ) -> None:
     """Measure the delay of packs of two time-tick streams over eight channels, two of them without messages."""
     from benchmarks.msgstream import MsgstreamSettings, measure_msgstream
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
@@ -71,7 +71,7 @@ def rebalance(
 ) -> None:
     """Count lost and duplicate messages, and measure the longest pause, while members are killed and added."""
     from benchmarks.rebalance import RebalanceSettings, measure_rebalance
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(100)) as target:
@@ -91,7 +91,7 @@ def channels(
 ) -> None:
     """Measure creating, describing, altering and listing channels and groups, the server's memory, and restarts."""
     from benchmarks.channels import ChannelsSettings, measure_channels
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     settings = ChannelsSettings(channels, messages)
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(1)) as target:
@@ -111,7 +111,7 @@ def retention(
     """Measure disk usage of a channel with retention during appends at full speed; messages of 100 bytes to 1 KiB."""
     from benchmarks.retention import RetentionSettings, measure_retention
     from tidelog import Retention
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     try:
         cap_bytes = Retention.of(bytes=cap).bytes
@@ -159,7 +159,7 @@ def backup(
 ) -> None:
     """Measure appends during a backup, against appends without one; and compare the restored copy with the log."""
     from benchmarks.backup import BackupSettings, measure_backup
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     settings = BackupSettings(int(gigabytes * 1e9), size, rate, rounds, plain_s)
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
@@ -181,7 +181,7 @@ def stream(
 ) -> None:
     """Measure a streaming query in Spark during steady appends: duration of batches, and delay of messages."""
     from benchmarks.stream import StreamSettings, measure_stream
-    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.commands.bench.server_process import running_target
 
     check_java()
     settings = StreamSettings(rate, size, vchannels, seconds, trigger)

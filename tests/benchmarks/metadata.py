@@ -16,12 +16,12 @@ from shutil import which
 from typing import Final
 
 from tidelog import AsyncClient
-from tidelog_server.cli.bench.appending import Load, append_lists, append_singles
-from tidelog_server.cli.bench.channel import bench_vchannels
-from tidelog_server.cli.bench.payloads import distinct_payloads
-from tidelog_server.cli.bench.report import Floor, Report, percentiles
-from tidelog_server.cli.bench.server_process import ServerProcess
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_server.commands.bench.appending import Load, append_lists, append_singles
+from tidelog_server.commands.bench.channel import bench_vchannels
+from tidelog_server.commands.bench.payloads import distinct_payloads
+from tidelog_server.commands.bench.report import Floor, Report, percentiles
+from tidelog_server.commands.bench.server_process import ServerProcess
 
 _TURNS: Final = 24
 _WARM_UP_TURNS: Final = 2

@@ -15,10 +15,10 @@ from tidelog.msgstream import (
     MsgPack,
     SubscriptionPosition,
 )
-from tidelog_server.cli.bench.channel import bench_vchannels
-from tidelog_server.cli.bench.payloads import distinct_payloads
-from tidelog_server.cli.bench.report import Report, percentiles
-from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.commands.bench.channel import bench_vchannels
+from tidelog_server.commands.bench.payloads import distinct_payloads
+from tidelog_server.commands.bench.report import Report, percentiles
+from tidelog_server.commands.bench.server_process import Target
 
 CHANNELS: Final = 8
 SILENT: Final = 2

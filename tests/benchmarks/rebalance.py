@@ -15,10 +15,10 @@ from itertools import pairwise
 from typing import Final
 
 from tidelog import AsyncClient, At
-from tidelog_server.cli.bench.channel import bench_vchannels
-from tidelog_server.cli.bench.children import start_child
-from tidelog_server.cli.bench.report import Report
-from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.commands.bench.channel import bench_vchannels
+from tidelog_server.commands.bench.children import start_child
+from tidelog_server.commands.bench.report import Report
+from tidelog_server.commands.bench.server_process import Target
 
 _MEMBER_MODULE: Final = "benchmarks.rebalance_member"
 _PRODUCE_EVERY_S: Final = 0.02

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidelog import AsyncClient, GroupFencedError, Message
-from tidelog_server.cli import event_loop
+from tidelog_cli import event_loop
 
 
 async def consume(order: dict[str, Any]) -> None:

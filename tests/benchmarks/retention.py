@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from tidelog import AsyncChannel, AsyncClient, At, Retention
-from tidelog_server.cli.bench.children import child_process, line_of
-from tidelog_server.cli.bench.payloads import DISTINCT
-from tidelog_server.cli.bench.report import Floor, Report
-from tidelog_server.cli.bench.server_process import Target
-from tidelog_server.cli.exit_codes import CommandError
+from tidelog_cli.exit_codes import CommandError
+from tidelog_server.commands.bench.children import child_process, line_of
+from tidelog_server.commands.bench.payloads import DISTINCT
+from tidelog_server.commands.bench.report import Floor, Report
+from tidelog_server.commands.bench.server_process import Target
 
 _SAMPLE_INTERVAL_S: Final = 1.0
 _LOOK_AT_DISK_EVERY_S: Final = 0.1

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from tidelog import AsyncClient
-from tidelog_server.cli import event_loop
+from tidelog_cli import event_loop
 
 _POLL_S = 0.2
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog import AsyncClient
-from tidelog_server.cli import event_loop
-from tidelog_server.cli.bench.report import Floor, Report, percentiles
-from tidelog_server.cli.bench.server_process import Target
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import CommandError
-from tidelog_server.cli.local_spark import spark_session
+from tidelog_cli import event_loop
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.local_spark import spark_session
+from tidelog_server.commands.bench.report import Floor, Report, percentiles
+from tidelog_server.commands.bench.server_process import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,8 @@ import time
 from typing import Any, Final
 
 from tidelog import AsyncClient
-from tidelog_server.cli import event_loop
-from tidelog_server.cli.bench.payloads import distinct_payloads, payload_lists
+from tidelog_cli import event_loop
+from tidelog_server.commands.bench.payloads import distinct_payloads, payload_lists
 
 _TURNS_PER_SECOND: Final = 50
 

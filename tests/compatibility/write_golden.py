@@ -270,7 +270,7 @@ def leave_open(client: Client) -> None:
 
 
 def _backup(folder: Path, endpoint: str) -> None:
-    program = "from tidelog_server.cli import main; main()"
+    program = "from tidelog_cli import main; main()"
     command = [sys.executable, "-c", program, "backup", "create", str(folder), "--endpoint", endpoint]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 

@@ -27,7 +27,7 @@ import grpc.aio
 import pytest
 
 import tidelog
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.format.folder_errors import DataFolderError
 from tidelog_server.storage.recovery.wal_scan import wal_files

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.v1 import error_pb2
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.faults.small_disk import mounted
 from tidelog_testing.loads.workload import Load, create_channel, read_all, trim, until
 from tidelog_testing.oracles.history import History, Outcome, check, shown

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.v1 import error_pb2
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_testing.faults.system_faults import failing_calls, injected, injection, require_strace
 from tidelog_testing.loads.workload import Load, create_channel, read_all, until

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tidelog import AsyncClient
+from tidelog_cli.child_environment import child_environment
 from tidelog_server.backup.folder import open_backup_folder
-from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.faults.system_faults import injected, injection, require_strace
 from tidelog_testing.loads.storm import KILLED

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.core.limits import MIB, MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES, OPEN_SPARE_BYTES
 from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.format.folder_errors import FolderForbiddenError, NoResourcesError

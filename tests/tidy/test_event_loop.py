@@ -5,20 +5,22 @@ from pathlib import Path
 
 import uvloop
 
-from tidelog_server.cli import event_loop
+from tidelog_cli import event_loop
 from tidy.tree import ROOT, python_files, shown
 
 # Baselines that run gRPC unmodified, the server in the process of a test, and a check that ends in milliseconds.
 ON_ASYNCIO = {
-    "server/tidelog_server/cli/bench/grpc_floor.py",
+    "server/tidelog_server/commands/bench/floors/grpc_floor.py",
     "server/tidelog_server/testing.py",
     "server/tidelog_server/node/start_check.py",
 }
 
 
 def test_nothing_else_in_the_server_starts_asyncios_own_loop() -> None:
-    server = ROOT / "server"
-    users = {shown(path) for path in python_files() if server in path.parents and "asyncio.run" in _without_docs(path)}
+    roots = {ROOT / "server", ROOT / "client" / "tidelog_cli"}
+    users = {
+        shown(path) for path in python_files() if roots & set(path.parents) and "asyncio.run" in _without_docs(path)
+    }
     assert users == ON_ASYNCIO
 
 

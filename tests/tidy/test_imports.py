@@ -14,43 +14,50 @@ from tidy.test_public_names import PRIVATE_MODULES
 from tidy.tree import ROOT, imports, python_files, shown
 
 CLIENT = ROOT / "client" / "tidelog"
+CLI = ROOT / "client" / "tidelog_cli"
 SERVER = ROOT / "server" / "tidelog_server"
 
 # In a pattern, a star also matches slashes.
 HOMES = {
-    "aetcd": ["server/tidelog_server/metadata/etcd*", "server/tidelog_server/cli/probes_etcd.py"],
+    "aetcd": ["server/tidelog_server/metadata/etcd*", "server/tidelog_server/commands/probes_etcd.py"],
     "aiohttp": ["server/tidelog_server/rpc/*", "server/tidelog_server/app*"],
     "cryptography": [
         "server/tidelog_server/security/*",
-        "server/tidelog_server/cli/bench/*",
-        "server/tidelog_server/cli/probes_tls.py",
+        "server/tidelog_server/commands/bench/*",
+        "server/tidelog_server/commands/probes_tls.py",
     ],
     "deltalake": ["client/tidelog/spark/pipelines/delta.py"],
     "google": ["client/tidelog/*", "server/tidelog_server/rpc/*"],
     "grpc": [
         "client/tidelog/*",
         "server/tidelog_server/rpc/*",
-        "server/tidelog_server/cli/*",
+        "client/tidelog_cli/*",
+        "server/tidelog_server/commands/*",
         "server/tidelog_server/metadata/etcd*",
     ],
     "jwt": ["server/tidelog_server/security/*"],
     "matplotlib": [],
-    "numpy": ["client/tidelog/spark/pipelines/*", "server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "numpy": [
+        "client/tidelog/spark/pipelines/*",
+        "server/tidelog_server/rpc/*",
+        "client/tidelog_cli/*",
+        "server/tidelog_server/commands/*",
+    ],
     "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
     "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
-    "psutil": ["server/tidelog_server/runtime/*", "server/tidelog_server/cli/*"],
-    "pyarrow": ["client/tidelog/*", "server/tidelog_server/cli/*"],
+    "psutil": ["server/tidelog_server/runtime/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "pyarrow": ["client/tidelog/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "pydantic": ["server/tidelog_server/config*"],
-    "pyspark": ["client/tidelog/spark/*", "server/tidelog_server/cli/*"],
-    "rich": ["server/tidelog_server/cli/*"],
+    "pyspark": ["client/tidelog/spark/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "rich": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "rocksdict": ["server/tidelog_server/storage/rocksdb/*", "server/tidelog_server/storage/recovery/checks.py"],
-    "typer": ["server/tidelog_server/cli/*"],
-    "uvloop": ["server/tidelog_server/cli/event_loop.py"],
+    "typer": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "uvloop": ["client/tidelog_cli/event_loop.py"],
 }
 
 
 def product_files() -> list[Path]:
-    return [path for path in python_files() if CLIENT in path.parents or SERVER in path.parents]
+    return [path for path in python_files() if {CLIENT, CLI, SERVER} & set(path.parents)]
 
 
 @pytest.mark.parametrize("package", sorted(HOMES))
@@ -76,8 +83,8 @@ def test_core_imports_the_standard_library_only() -> None:
 
 
 def test_the_server_imports_only_the_wire_format_and_the_generated_code_of_the_client() -> None:
-    # The command line and the demo are programs of users: they use the client.
-    users = {SERVER / "cli", SERVER / "demo"}
+    # The commands are programs of users: they use the client.
+    users = {SERVER / "commands"}
     foreign = [
         f"{shown(path)} imports {name}"
         for path in python_files()

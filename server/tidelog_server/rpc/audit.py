@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,14 +43,10 @@ from tidelog_server.security.audit_limits import DiskReserve, Refusals
 
 _log = structlog.get_logger()
 
-NO_EVENT: Final = ""
+_NO_EVENT: Final = ""
 _SYNCED: Final = AppendOptions(needs_sync=True)
 # Maximum length of the request in an event; longer requests are truncated.
 _MAX_REQUEST_CHARACTERS: Final = 2_048
-
-
-class AuditChainError(Exception):
-    """Lines of the audit log are missing or were changed."""
 
 
 def encode_event(event: Mapping[str, object], number: int, time_ms: int, previous: str) -> bytes:
@@ -62,34 +58,9 @@ def encode_event(event: Mapping[str, object], number: int, time_ms: int, previou
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def hash_of_line(line: bytes) -> str:
+def _hash_of_line(line: bytes) -> str:
     """Return the value of ``previous`` in the next line."""
     return hashlib.sha256(line).hexdigest()
-
-
-def check_chain(lines: Iterable[bytes]) -> int:
-    """Check that the lines form a chain without gaps, and return their number.
-
-    Raises:
-        AuditChainError: A line is missing, was changed, or is not an event.
-    """
-    previous: str | None = None
-    number = count = 0
-    for line in lines:
-        try:
-            event = json.loads(line)
-            own_number, own_previous = event["number"], event["previous"]
-        except (ValueError, KeyError, TypeError):
-            raise AuditChainError(f"the line after event {number} is not an event") from None
-        if previous is None:
-            # Old events may have been trimmed; from the first line on the chain must be complete.
-            if (own_number == 1) != (own_previous == NO_EVENT):
-                raise AuditChainError(f"the number of the first event, {own_number}, contradicts its `previous`")
-        elif own_number != number + 1 or own_previous != previous:
-            raise AuditChainError(f"event {own_number} does not follow event {number}: lines are missing or changed")
-        number, previous = own_number, hash_of_line(line)
-        count += 1
-    return count
 
 
 @dataclass(slots=True)
@@ -111,7 +82,7 @@ class AuditLog:
         self._waiting: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._number = 0
-        self._previous = NO_EVENT
+        self._previous = _NO_EVENT
         self._refusals = Refusals(self._now_s())
         self._reserve = DiskReserve()
         self._log: ChannelLog
@@ -123,7 +94,7 @@ class AuditLog:
         self._log, self._vchannel = self._broker.find_to_read(AUDIT_CHANNEL)
         if self._vchannel.durable_tick > NO_TICK:
             last = await self._last_line()
-            self._number, self._previous = json.loads(last)["number"], hash_of_line(last)
+            self._number, self._previous = json.loads(last)["number"], _hash_of_line(last)
 
     def note(self, event: Mapping[str, object]) -> None:
         """Queue an event, regardless of free disk space. For rare events only."""
@@ -176,7 +147,7 @@ class AuditLog:
         for waiting in group:
             number += 1
             lines.append(encode_event(waiting.event, number, waiting.time_ms, previous))
-            previous = hash_of_line(lines[-1])
+            previous = _hash_of_line(lines[-1])
         try:
             await self._append(lines)
         except TidelogServerError as error:

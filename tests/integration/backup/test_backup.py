@@ -16,14 +16,14 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, ProducerSequence
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import BackupFolder, open_backup_folder
 from tidelog_server.backup.manifest import BackupDamagedError, BackupError, Manifest
 from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import RestoreReport, replay
-from tidelog_server.cli.backup import _create
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.rate_meter import RateMeter
+from tidelog_server.commands.backup import _create
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load
 from tidelog_testing.loads.workload import until

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.backup.folder import BackupFolder, Taking, open_backup_folder
 from tidelog_server.backup.manifest import BackupError, Facts, Manifest, _digest_of
 from tidelog_server.backup.restore import restore_copy
-from tidelog_server.cli.rate_meter import RateMeter
 from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES
 from tidelog_server.runtime.python_path import python_path
 from tidelog_testing.faults.damage import filled_store

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tidelog_server.cli.bench.attacks import ATTACKS
-from tidelog_server.cli.child_environment import child_environment
+from tidelog_cli.child_environment import child_environment
+from tidelog_server.commands.bench.attacks import ATTACKS
 from tidelog_server.core.limits import MAX_TICK_LEAD_MS
 from tidelog_testing.servers.commands import COMMAND
 

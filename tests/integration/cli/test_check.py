@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tidelog import AsyncClient
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import CheckCode
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import CheckCode
 from tidelog_testing.servers.commands import COMMAND, run_command
 from tidelog_testing.servers.processes import ServerProcess
 
@@ -92,10 +92,10 @@ def test_a_wrong_question_is_unknown_and_not_critical() -> None:
 def test_a_health_check_does_without_grpc_and_the_other_commands() -> None:
     program = (
         "import sys; sys.argv = ['tidelog', 'check', 'health', '--http', '127.0.0.1:1']\n"
-        "from tidelog_server.cli import main\n"
+        "from tidelog_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'asyncio', 'grpc', 'tidelog', 'numpy', 'rocksdict', 'tidelog_server.cli.root'}\n"
+        "heavy = {'asyncio', 'grpc', 'tidelog', 'numpy', 'rocksdict', 'tidelog_cli.root'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

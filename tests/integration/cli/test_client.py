@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import tidelog
-from tidelog_server.cli.bench.server_process import ServerProcess
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import ExitCode
+from tidelog_server.commands.bench.server_process import ServerProcess
 from tidelog_testing.servers.commands import COMMAND, run_command
 
 
@@ -371,7 +371,7 @@ def test_the_doctor_checks_what_it_can_where_the_server_is_not_installed(endpoin
         f"        if name.partition('.')[0] in {absent}:\n"
         "            raise ModuleNotFoundError(f'No module named {name}', name=name)\n"
         "sys.meta_path.insert(0, Absent())\n"
-        "from tidelog_server.cli import main\n"
+        "from tidelog_cli import main\n"
         "main(sys.argv[1:])"
     )
     flags = ["--storage.data_dir", str(tmp_path), "--limits.min_free_disk_bytes", "0"]
@@ -431,8 +431,7 @@ def test_versions_are_shown(endpoint: str) -> None:
 def run_without(modules: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process in which ``modules`` cannot be imported."""
     program = (
-        f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
-        f"from tidelog_server.cli import main; main({arguments!r})"
+        f"import sys; sys.modules.update(dict.fromkeys({modules!r})); from tidelog_cli import main; main({arguments!r})"
     )
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=child_environment(), check=False

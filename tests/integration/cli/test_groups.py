@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from tidelog import Client, Tick
 from tidelog.testing import start_server
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.root import app
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.root import app
 from tidelog_testing.servers.commands import COMMAND
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tidelog_server.cli.probes import Severity
-from tidelog_server.cli.probes_etcd import check_etcd
+from tidelog_server.commands.probes import Severity
+from tidelog_server.commands.probes_etcd import check_etcd
 from tidelog_server.metadata.etcd_connection import EtcdAccess
 from tidelog_testing.servers.certificates import Authority, make_pair
 from tidelog_testing.servers.etcd import EtcdProcess, free_port

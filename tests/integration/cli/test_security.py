@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidelog import Client, TlsOptions, UnavailableError
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.servers.certificates import Authority
 from tidelog_testing.servers.commands import run_command
 from tidelog_testing.servers.processes import ServerProcess

@@ -18,7 +18,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 
 FREE_PORTS = ["--server.grpc_port", "0", "--server.http_port", "0", "--limits.min_free_disk_bytes", "0"]
 

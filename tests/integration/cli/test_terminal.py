@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from tidelog import Client, Message
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.servers.commands import run_command
 from tidelog_testing.servers.processes import ServerProcess
 

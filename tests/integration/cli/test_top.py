@@ -10,9 +10,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tidelog import AsyncClient
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.root import app
-from tidelog_server.cli.top import Sample, parse, picture, quantile_s, record
+from tidelog_cli.commands.top import Sample, parse, picture, quantile_s, record
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.root import app
 from tidelog_testing.servers.etcd import free_port
 from tidelog_testing.servers.processes import ServerProcess
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tidelog import AsyncClient, AsyncCluster, At, Batch, Client, GroupFencedError, ReaderEvent
 from tidelog.msgstream import AsyncMsgStream, AsyncRmqMsgStreamFactory, TsMsg
 from tidelog.rocksmq import AsyncRocksMQ
-from tidelog_server.cli.child_environment import child_environment
+from tidelog_cli.child_environment import child_environment
 from tidelog_testing.loads.outage import AWAY, END, InterruptedServer, Log, Writers
 from tidelog_testing.servers.commands import COMMAND
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 
 import tidelog
 from tidelog import AsyncClient, AsyncCluster, NotOwnerError, TlsOptions, UnavailableError
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.root import app
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.root import app
 from tidelog_server.security.bootstrap import FILE_NAME
 from tidelog_testing.servers.certificates import Authority
 from tidelog_testing.servers.cluster import ClusterOfProcesses

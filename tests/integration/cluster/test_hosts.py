@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.servers.etcd import needs_etcd
 from tidelog_testing.servers.hosts import Hosts, hosts_or_why_not
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess

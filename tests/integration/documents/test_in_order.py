@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tidelog import Client
 from tidelog.testing import start_server
-from tidelog_server.cli.child_environment import child_environment
+from tidelog_cli.child_environment import child_environment
 from tidelog_testing.documents.examples import examples_of, output_of, page
 from tidelog_testing.servers.processes import ROOT
 
 PAGES = ("channels.md", "clusters.md", "groups.md", "wal.md", "rocksmq.md")
 # What runs until it is stopped, and what belongs to a clone that was set up.
 LEFT_OUT = ("$ tidelog tail -f", "$ . .venv")
-COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_server.cli import main; main()' \"$@\"\n"
+COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_cli import main; main()' \"$@\"\n"
 
 
 def run_commands(console: str, endpoint: str, folder: Path) -> str:

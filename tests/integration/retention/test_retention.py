@@ -17,7 +17,7 @@ import pytest
 import tidelog
 from tidelog import Retention
 from tidelog_server.app import Server
-from tidelog_server.cli.bench.server_process import parse_metrics
+from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.storage.log_store import Chunk

@@ -18,8 +18,8 @@ import pytest
 
 import tidelog
 from tidelog import PermissionDeniedError, Tick
+from tidelog_cli.commands.audit import check_chain
 from tidelog_server.core.limits import MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE
-from tidelog_server.rpc.audit import check_chain
 from tidelog_testing.parts.grpc_calls import a_request
 from tidelog_testing.servers.secured import Secured, secured_server
 

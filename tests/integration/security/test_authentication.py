@@ -23,9 +23,9 @@ from tidelog import AsyncClient, At, OverloadedError, PermissionDeniedError, Tok
 from tidelog.v1 import error_pb2
 from tidelog.v1 import group_service_pb2 as group_pb
 from tidelog.v1 import transaction_service_pb2 as pb
+from tidelog_cli.commands.audit import AuditChainError, check_chain
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.limits import BOOTSTRAP_LIFETIME_MS
-from tidelog_server.rpc.audit import AuditChainError, check_chain
 from tidelog_server.security.authenticator import Shown, token_of
 from tidelog_server.security.bootstrap import open_bootstrap
 from tidelog_server.security.jwt_tokens import BadTokenError

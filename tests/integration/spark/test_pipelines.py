@@ -45,14 +45,14 @@ from tidelog.spark.pipelines import (
 )
 from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog.spark.pipelines.archiving import commit, stage
-from tidelog_server.cli.bench.pipeline import run_jobs
+from tidelog_server.commands.bench.measures.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
 from tidelog_testing.spark.rows import append, data_files, load, payloads
 
 pytestmark = pytest.mark.spark
 
-COMMAND = "from tidelog_server.cli import main; main()"
+COMMAND = "from tidelog_cli import main; main()"
 MORE = "txn_id,broadcast_id,event_time"
 Options = dict[str, Any]
 

@@ -20,7 +20,7 @@ from tidelog.spark.connection import Connection
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.read.plan import ReadPartition
 from tidelog.spark.read.reader import read_partition
-from tidelog_server.cli.bench.server_process import parse_metrics
+from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
 from tidelog_testing.spark.rows import append, error_of, payloads

@@ -21,11 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tidelog_server import cli
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.grpc_stack import use_polling_stack
+import tidelog_cli
+from tidelog_cli import commands as client_commands
+from tidelog_cli import output
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.grpc_stack import use_polling_stack
+from tidelog_server import commands as server_commands
 
-COMMAND: Final = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+COMMAND: Final = [sys.executable, "-c", "import sys; from tidelog_cli import main; main(sys.argv[1:])"]
 """The command line as a program, for tests of signals, pipes and starts."""
 _SERVE: Final = "from tidelog_testing.servers.commands import serve; serve()"
 _STREAMS: Final = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))
@@ -152,9 +155,10 @@ def _parent() -> _Parent:
 def serve() -> None:
     """Fork for each request on stdin, and write the exit code of the child to stdout."""
     use_polling_stack()
-    for module in pkgutil.iter_modules(cli.__path__):
-        if module.name not in _NOT_LOADED:
-            importlib.import_module(f"tidelog_server.cli.{module.name}")
+    for package in (tidelog_cli, client_commands, output, server_commands):
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name not in _NOT_LOADED:
+                importlib.import_module(f"{package.__name__}.{module.name}")
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     for line in requests:
         child = os.fork()
@@ -173,4 +177,4 @@ def _become(request: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    cli.main(request["arguments"])
+    tidelog_cli.main(request["arguments"])

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from unittest import mock
 
-from tidelog_server.cli import main
+from tidelog_cli import main
 from tidelog_server.runtime import failpoints
 
 _CONTEXT = multiprocessing.get_context("forkserver")

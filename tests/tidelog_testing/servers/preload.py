@@ -4,13 +4,13 @@ import importlib
 import pkgutil
 
 import tidelog_server
-from tidelog_server.cli.grpc_stack import use_polling_stack
+from tidelog_cli.grpc_stack import use_polling_stack
 
 # Before gRPC is loaded. The tests' own process may use another stack.
 use_polling_stack()
 
 for _module in pkgutil.walk_packages(tidelog_server.__path__, "tidelog_server."):
     # The server needs one module of the command line; others load Spark.
-    if not _module.name.startswith("tidelog_server.cli.") and not _module.name.endswith("__main__"):
+    if not _module.name.startswith("tidelog_server.commands.") and not _module.name.endswith("__main__"):
         importlib.import_module(_module.name)
-importlib.import_module("tidelog_server.cli.serve")
+importlib.import_module("tidelog_server.commands.serve")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidelog_server.cli.config_flags import parse_settings
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_server.commands.config_flags import parse_settings
 
 
 def test_both_forms_are_understood() -> None:

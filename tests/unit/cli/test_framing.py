@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import Message, StoredMessage, Tick
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.framing import (
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.output.framing import (
     Framing,
     decoder_of,
     encode_payload,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tidelog_server.cli.grpc_stack import POLLING_STACK, VARIABLE, use_polling_stack, without_choice
+from tidelog_cli.grpc_stack import POLLING_STACK, VARIABLE, use_polling_stack, without_choice
 
 _USE_GRPC = "import grpc; grpc.insecure_channel('x').close()"
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidelog_server.cli.root import app
+from tidelog_cli.root import app
 
 _BRACKETS = re.compile(r"\S*\[[^\]\s]*\]\S*")
 

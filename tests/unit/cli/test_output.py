@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tidelog import Tick
-from tidelog_server.cli.output import Output, print_records
+from tidelog_cli.output.records import Output, print_records
 from tidelog_server.runtime.logging import wide_as_text
 
 TXN_ID = 470644499796459521

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog.spark.pipelines import Digest, Digests, LaneReport, VerifyReport
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.output import Output
-from tidelog_server.cli.pipeline import print_audit
-from tidelog_server.cli.root import app
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.commands.pipeline import print_audit
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.output.records import Output
+from tidelog_cli.root import app
 from tidelog_testing.servers.commands import COMMAND
 
 _JAVA = """#!/bin/sh

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidelog import Tick
-from tidelog_server.cli.exit_codes import CommandError, ExitCode
-from tidelog_server.cli.positions import parse_duration, parse_position
+from tidelog_cli.commands.positions import parse_duration, parse_position
+from tidelog_cli.exit_codes import CommandError, ExitCode
 
 
 @pytest.mark.parametrize(

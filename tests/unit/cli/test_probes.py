@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.cli import probes
-from tidelog_server.cli.probes import Severity, SyncTimes
+from tidelog_server.commands import probes
+from tidelog_server.commands.probes import Severity, SyncTimes
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tidelog_server.cli.probes import Severity
-from tidelog_server.cli.probes_tls import check_tls_files
+from tidelog_server.commands.probes import Severity
+from tidelog_server.commands.probes_tls import check_tls_files
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def issue(folder: Path, name: str, *, days: float, mode: int = 0o600) -> tuple[P
 
 
 def worst(*findings: object) -> list[tuple[str, Severity]]:
-    from tidelog_server.cli.probes import Finding
+    from tidelog_server.commands.probes import Finding
 
     assert all(isinstance(each, Finding) for each in findings)
     return [(each.check, each.severity) for each in findings if isinstance(each, Finding) and each.severity]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.cli.bench.payloads import payload_lists
-from tidelog_server.cli.bench.report import Floor, Report, percentiles
-from tidelog_server.cli.bench.server_process import parse_metrics
+from tidelog_server.commands.bench.payloads import payload_lists
+from tidelog_server.commands.bench.report import Floor, Report, percentiles
+from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.storage.rocksdb.floor import group_sizes
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tidelog_server.cli.bench import stolen_time
-from tidelog_server.cli.bench.report import Report
-from tidelog_server.cli.bench.stolen_time import StolenTime, share_of
+from tidelog_server.commands.bench import stolen_time
+from tidelog_server.commands.bench.report import Report
+from tidelog_server.commands.bench.stolen_time import StolenTime, share_of
 
 
 @pytest.mark.parametrize(

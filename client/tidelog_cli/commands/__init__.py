@@ -1,0 +1,1 @@
+"""The commands that need a client only, a module each."""

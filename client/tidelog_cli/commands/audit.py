@@ -1,0 +1,119 @@
+"""``tidelog audit``: read, verify and trim the audit log."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from tidelog import ChannelNotFoundError
+from tidelog_cli.commands.confirmation import YesOption, confirm
+from tidelog_cli.commands.positions import POSITION_HELP, parse_position
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.records import OutputOption, print_records
+
+_CHANNEL = "_audit"
+_FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb", "name", "reason")
+
+
+class AuditChainError(Exception):
+    """Lines of the audit log are missing or were changed."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Read, verify and trim the audit log. Requires admin.read.")
+    group.command("ls", epilog=COMMON_CODES)(list_events)
+    group.command("verify", epilog=COMMON_CODES)(verify)
+    group.command("trim", epilog=COMMON_CODES)(trim)
+    app.add_typer(group, name="audit")
+
+
+def list_events(
+    *,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of events.")] = 50,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = None,
+) -> None:
+    """List the newest events, oldest first."""
+    events = [json.loads(line) for line in run(_lines(endpoint), timeout)[-count:]]
+    rows = [
+        {**{name: event.get(name) for name in _FIELDS}, "request": json.dumps(event.get("request", {}))}
+        for event in events
+    ]
+    print_records(rows, output)
+
+
+def verify(
+    *, endpoint: EndpointOption = DEFAULT_ENDPOINT, timeout: TimeoutOption = 60.0, output: OutputOption = None
+) -> None:
+    """Verify that no event is missing or modified. Exits with 9 if one is."""
+    try:
+        count = check_chain(run(_lines(endpoint), timeout))
+    except AuditChainError as error:
+        raise CommandError(f"the audit log is incomplete or modified: {error}", ExitCode.UNHEALTHY) from error
+    print_records([{"events": count, "is_whole": True}], output)
+
+
+def trim(
+    *,
+    before: Annotated[
+        str, typer.Option(help=f"Remove events before this position: {POSITION_HELP}.", show_default=False)
+    ],
+    yes: YesOption = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = None,
+) -> None:
+    """Remove the oldest events, durably. Requires admin.write.
+
+    The removal is itself recorded as an event. The newest event is never removed.
+    """
+    until = parse_position(before)
+    confirm(f"Remove audit events before {before}?", refusal="nothing was removed", yes=yes)
+
+    async def command() -> int:
+        async with connected(endpoint) as client:
+            return int(await client.trim(_CHANNEL, until))
+
+    print_records([{"first_available_tick": run(command(), timeout)}], output)
+
+
+def check_chain(lines: Iterable[bytes]) -> int:
+    """Check that the lines form a chain without gaps, and return their number.
+
+    Raises:
+        AuditChainError: A line is missing, was changed, or is not an event.
+    """
+    previous: str | None = None
+    number = count = 0
+    for line in lines:
+        try:
+            event = json.loads(line)
+            own_number, own_previous = event["number"], event["previous"]
+        except (ValueError, KeyError, TypeError):
+            raise AuditChainError(f"the line after event {number} is not an event") from None
+        if previous is None:
+            # Old events may have been trimmed; from the first line on the chain must be complete.
+            if (own_number == 1) != (own_previous == ""):
+                raise AuditChainError(f"the number of the first event, {own_number}, contradicts its `previous`")
+        elif own_number != number + 1 or own_previous != previous:
+            raise AuditChainError(f"event {own_number} does not follow event {number}: lines are missing or changed")
+        number, previous = own_number, hashlib.sha256(line).hexdigest()
+        count += 1
+    return count
+
+
+async def _lines(endpoint: str) -> list[bytes]:
+    async with connected(endpoint) as client:
+        try:
+            return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
+        except ChannelNotFoundError as error:
+            raise CommandError(
+                f"the server at {endpoint} has no audit log, because authentication is off: set auth.kind or "
+                "tls.client_ca and restart the server",
+                ExitCode.NOT_FOUND,
+            ) from error

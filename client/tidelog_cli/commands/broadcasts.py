@@ -1,0 +1,242 @@
+"""``tidelog broadcast``: send, wait for, acknowledge, list, describe and abort broadcasts."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from tidelog import (
+    AckMode,
+    AsyncClient,
+    BroadcastDescription,
+    BroadcastNotFoundError,
+    BroadcastResult,
+    BroadcastState,
+    BroadcastSummary,
+    PermissionDeniedError,
+    ResourceKey,
+)
+from tidelog_cli.commands.vchannel_names import vchannels_of
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+
+_DEFAULT_TIMEOUT_S = 30.0
+
+VchannelsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all its vchannels.", show_default=False),
+]
+_MAX_ID: Final = (1 << 63) - 1
+IdArgument = Annotated[
+    int,
+    typer.Argument(
+        metavar="BROADCAST_ID", min=1, max=_MAX_ID, help="Broadcast id, as printed by send.", show_default=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Send one message to many vchannels at one tick, and track acknowledgements."
+    )
+    group.command("send", epilog=COMMON_CODES)(send)
+    group.command("status", epilog=COMMON_CODES)(status)
+    group.command("ack", epilog=COMMON_CODES)(ack)
+    group.command("wait", epilog=COMMON_CODES)(wait)
+    group.command("ls", epilog=COMMON_CODES)(list_broadcasts)
+    group.command("abort", epilog=COMMON_CODES)(abort)
+    app.add_typer(group, name="broadcast")
+
+
+def send(
+    names: VchannelsArgument,
+    *,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="Payload. Default: standard input.", show_default=False)
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="Resource key to hold exclusively, DOMAIN:KEY; repeatable.", show_default=False),
+    ] = None,
+    shared_keys: Annotated[
+        list[str] | None,
+        typer.Option("--shared-key", help="Resource key to hold shared, DOMAIN:KEY; repeatable.", show_default=False),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, max=600, help="Seconds to wait for keys held by other broadcasts; added to --timeout."),
+    ] = 0,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Send a message to all given vchannels atomically, at one tick."""
+    held = [*_keys_of(keys or [], shared=False), *_keys_of(shared_keys or [], shared=True)]
+    payload = sys.stdin.buffer.read() if message is None else message.encode()
+
+    async def command() -> tuple[BroadcastResult, list[str]]:
+        async with connected(endpoint) as client:
+            vchannels = await vchannels_of(client, names)
+            return await client.broadcast(vchannels, payload, resource_keys=held, wait_s=wait or None), vchannels
+
+    result, vchannels = run(command(), None if timeout is None else timeout + wait)
+    print_records(
+        [{"broadcast_id": result.broadcast_id, "tick": int(result.tick), "vchannels": len(vchannels)}], output
+    )
+
+
+def status(
+    broadcast_id: IdArgument,
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Show the state of a broadcast and the vchannels that have not acknowledged it."""
+
+    async def command() -> BroadcastDescription:
+        async with connected(endpoint) as client:
+            return await client.describe_broadcast(broadcast_id)
+
+    described = run(command(), timeout)
+    row = {**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}
+    print_records([row], output)
+
+
+def ack(
+    broadcast_id: IdArgument,
+    names: VchannelsArgument,
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Acknowledge a broadcast on vchannels. Idempotent."""
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            await client.ack(broadcast_id, await vchannels_of(client, names))
+
+    run(command(), timeout)
+    note(f"acknowledged {broadcast_id} on {', '.join(names)}", quiet=quiet)
+
+
+def wait(
+    what: Annotated[str, typer.Argument(help="Resource key DOMAIN:KEY, or broadcast id.", show_default=False)],
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement instead of all.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Wait until a broadcast, or every broadcast that now holds a resource key, is acknowledged.
+
+    Without --timeout, the command waits indefinitely.
+    """
+    target = int(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
+    if isinstance(target, int) and target > _MAX_ID:
+        raise CommandError(f"invalid broadcast id {what}: expected at most {_MAX_ID}", ExitCode.USAGE)
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            for line in () if quiet else await _what_is_missing(client, target):
+                note(line)
+            await client.wait_acked(
+                target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
+            )
+
+    # Longer than the server's wait, so that the server's answer is reported and not the command's timeout.
+    run(command(), None if timeout is None else timeout + _ANSWER_S)
+    note(f"acknowledged: {what}", quiet=quiet)
+
+
+async def _what_is_missing(client: AsyncClient, target: int | ResourceKey) -> list[str]:
+    """Return a line per broadcast with the vchannels that have not acknowledged; empty if the caller may not know."""
+    lines = []
+    try:
+        ids = [target] if isinstance(target, int) else await _holders(client, target)
+        for broadcast_id in ids:
+            if missing := (await client.describe_broadcast(broadcast_id)).missing:
+                names = " ".join(missing)
+                lines.append(f"waiting for {names}: `tidelog broadcast ack {broadcast_id} {names}` acknowledges it")
+    except (PermissionDeniedError, BroadcastNotFoundError):
+        # Waiting needs fewer permissions than describing, and itself reports an unknown broadcast.
+        pass
+    return lines
+
+
+async def _holders(client: AsyncClient, key: ResourceKey) -> list[int]:
+    return [
+        summary.broadcast_id
+        async for summary in client.list_broadcasts()
+        if any((held.domain, held.key) == (key.domain, key.key) for held in summary.resource_keys)
+    ]
+
+
+_FOREVER_S = 1e9
+_ANSWER_S = 1.0
+
+
+def list_broadcasts(
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Also list finished broadcasts.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List unfinished broadcasts, oldest first."""
+
+    async def command() -> list[BroadcastSummary]:
+        async with connected(endpoint) as client:
+            listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
+            return [summary async for summary in listed]
+
+    print_records([_row(summary) for summary in run(command(), timeout)], output)
+
+
+def abort(
+    broadcast_id: IdArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Reason, stored with the broadcast.", show_default=False)],
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Stop waiting for acknowledgements and release the resource keys. The message stays in the log."""
+
+    async def command() -> BroadcastSummary:
+        async with connected(endpoint) as client:
+            return await client.abort_broadcast(broadcast_id, reason)
+
+    print_records([_row(run(command(), timeout))], output)
+
+
+def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:
+    """Return resource keys given as ``DOMAIN:KEY``. Raises CommandError."""
+    keys = []
+    for text in texts:
+        domain, colon, key = text.partition(":")
+        if not colon:
+            raise CommandError(
+                f"invalid resource key '{text}': expected DOMAIN:KEY, e.g. schema:orders", ExitCode.USAGE
+            )
+        try:
+            keys.append(ResourceKey(domain, key, shared=shared))
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+    return keys
+
+
+def _row(summary: BroadcastSummary) -> Record:
+    return {
+        "broadcast_id": summary.broadcast_id,
+        "state": summary.state.value,
+        "vchannels": summary.vchannels,
+        "acked": summary.acked_vchannels,
+        "keys": [f"{key.domain}:{key.key}" for key in summary.resource_keys if not key.shared],
+        "shared_keys": [f"{key.domain}:{key.key}" for key in summary.resource_keys if key.shared],
+        "age_s": round(summary.age_s, 3),
+        "abort_reason": summary.abort_reason,
+    }

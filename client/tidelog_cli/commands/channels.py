@@ -1,0 +1,314 @@
+"""``tidelog channel``: create, alter, list, describe, trim, fence and remove channels."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from tidelog import ChannelDescription, OwnerDescription, PermissionDeniedError, Retention, RetentionChange
+from tidelog_cli.commands.confirmation import YesOption, confirm
+from tidelog_cli.commands.positions import POSITION_HELP, parse_position
+from tidelog_cli.commands.vchannel_names import full_name
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+
+_DEFAULT_TIMEOUT_S = 30.0
+_NOTHING = "nothing was removed"
+_NONE = "; none for no bound."
+
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="CHANNEL...", help="Names of channels.", show_default=False)
+]
+AgeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-age", help=f"Delete messages that are older, e.g. 3d or 1h30m{_NONE}", show_default=False
+    ),
+]
+BytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-bytes",
+        help=f"Delete the oldest messages beyond this size of the channel, e.g. 1GiB or 500MB{_NONE}",
+        show_default=False,
+    ),
+]
+HardBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-hard-bytes",
+        help="Hard cap: beyond this size, delete the oldest messages even if a consumer group has not read them, "
+        f"e.g. 2GiB{_NONE}",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Create, alter, list, describe, trim, fence and remove channels.")
+    group.command("create", epilog=COMMON_CODES)(create)
+    group.command("alter", epilog=COMMON_CODES)(alter)
+    group.command("ls", epilog=COMMON_CODES)(list_channels)
+    group.command("describe", epilog=COMMON_CODES)(describe)
+    group.command("rm", epilog=COMMON_CODES)(remove)
+    # Alias: the name of the client's method.
+    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
+    group.command("trim", epilog=COMMON_CODES)(trim)
+    group.command("fence", epilog=COMMON_CODES)(fence)
+    app.add_typer(group, name="channel")
+
+
+def create(
+    names: NamesArgument,
+    *,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels (partitions) of each channel.")] = 1,
+    if_not_exists: Annotated[
+        bool,
+        typer.Option(
+            "--if-not-exists",
+            help="Succeed if a channel of the same shape already exists; its settings are not changed.",
+        ),
+    ] = False,
+    owner: Annotated[str, typer.Option(help="Owner of the channel: free text, shown by ls.")] = "",
+    retention_age: AgeOption = None,
+    retention_bytes: BytesOption = None,
+    retention_hard_bytes: HardBytesOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Create channels. Up to 100 are created atomically; more are created in several requests."""
+    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
+    try:
+        retention = Retention(**change)
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(
+                await client.create_channels(
+                    names,
+                    vchannels=vchannels,
+                    if_not_exists=if_not_exists,
+                    owner=OwnerDescription(role=owner) if owner else None,
+                    retention=retention,
+                )
+            )
+
+    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+
+
+def alter(
+    names: NamesArgument,
+    *,
+    retention_age: AgeOption = None,
+    retention_bytes: BytesOption = None,
+    retention_hard_bytes: HardBytesOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Change the retention of channels. Options that are not given keep their values.
+
+    Up to 100 channels are changed atomically; more are changed in several requests.
+    """
+    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
+    if not change:
+        raise CommandError(
+            "no change given: use --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
+        )
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(await client.alter_channels(names, retention=change))
+
+    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+
+
+def list_channels(
+    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
+    *,
+    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List channels by name."""
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return [channel async for channel in client.list_channels(prefix)]
+
+    channels = run(command(), timeout)
+    if names_only:
+        for channel in channels:
+            print(channel.name)
+        return
+    print_records([_summary(channel) for channel in channels], output)
+
+
+def describe(
+    names: NamesArgument,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Describe channels, one record per vchannel."""
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(await client.describe_channels(names))
+
+    print_records([row for channel in run(command(), timeout) for row in _vchannel_rows(channel)], output)
+
+
+def remove(
+    names: NamesArgument,
+    *,
+    yes: YesOption = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove channels that members of consumer groups are consuming.")
+    ] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove channels with all their messages, atomically."""
+    if not yes:
+        # Report unknown names before asking for confirmation.
+        run(_check_existence(names, endpoint, ignore_missing=ignore_missing), timeout)
+    confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
+
+    async def command() -> list[str]:
+        async with connected(endpoint) as client:
+            return list(await client.destroy_channels(names, ignore_missing=ignore_missing, force=force))
+
+    removed = run(command(), timeout)
+    note(f"removed {', '.join(removed) or 'nothing'}", quiet=quiet)
+
+
+def trim(
+    vchannel: Annotated[
+        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
+    ],
+    *,
+    before: Annotated[
+        str | None, typer.Option(help=f"Remove messages before this position: {POSITION_HELP}.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all current messages.")] = False,
+    yes: YesOption = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Remove the oldest messages of a vchannel, durably."""
+    if (before is None) is not everything:
+        raise CommandError("expected exactly one of --before POSITION and --all", ExitCode.USAGE)
+    until = parse_position(before) if before is not None else None
+    which = f"messages of {vchannel} before {before}" if before else f"all messages of {vchannel}"
+    confirm(f"Remove {which}?", refusal=_NOTHING, yes=yes)
+
+    async def command() -> int:
+        async with connected(endpoint) as client:
+            return int(await client.vchannel(vchannel).trim(until, everything=everything))
+
+    print_records([{"vchannel": full_name(vchannel), "first_available_tick": run(command(), timeout)}], output)
+
+
+def fence(
+    vchannel: Annotated[
+        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
+    ],
+    fencing_token: Annotated[
+        int, typer.Argument(min=1, help="New token, not below the current one.", show_default=False)
+    ],
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Raise the fencing token of a vchannel, durably. Appends that carry a different token are then refused."""
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            await client.fence(vchannel, fencing_token)
+
+    run(command(), timeout)
+    print_records([{"vchannel": full_name(vchannel), "fencing_token": fencing_token}], output)
+
+
+async def _check_existence(names: Sequence[str], endpoint: str, *, ignore_missing: bool) -> None:
+    """Raise ChannelNotFoundError for unknown names, if the caller is permitted to describe channels."""
+    async with connected(endpoint) as client:
+        with suppress(PermissionDeniedError):
+            await client.describe_channels(names, ignore_missing=ignore_missing)
+
+
+def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:
+    """Return the bounds that the options set; ``none`` becomes None."""
+    change: RetentionChange = {}
+    try:
+        if age is not None:
+            change["age"] = None if age == "none" else Retention.of(age=age).age
+        if size is not None:
+            change["bytes"] = None if size == "none" else Retention.of(bytes=size).bytes
+        if hard is not None:
+            change["hard_bytes"] = None if hard == "none" else Retention.of(hard_bytes=hard).hard_bytes
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    return change
+
+
+def _summary(channel: ChannelDescription) -> Record:
+    return {
+        "name": channel.name,
+        "vchannels": len(channel.vchannels),
+        "messages": sum(vchannel.messages for vchannel in channel.vchannels),
+        "bytes": sum(vchannel.bytes for vchannel in channel.vchannels),
+        "created": _iso(channel.created_tick.time),
+        "owner": channel.owner.role,
+        "retention": _retention_text(channel.retention),
+        "stopped_by": channel.stopped_by,
+    }
+
+
+def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
+    return [
+        {
+            "name": vchannel.name,
+            "messages": vchannel.messages,
+            "bytes": vchannel.bytes,
+            "trim_tick": int(vchannel.trim_tick),
+            "last_tick": int(vchannel.last_tick),
+            "last_time": _iso(vchannel.last_tick.time) if vchannel.last_tick else None,
+            "fencing_token": vchannel.fencing_token,
+            "retention": _retention_text(channel.retention),
+            "cut_messages": vchannel.cut.messages if vchannel.cut else 0,
+            "cut_until_tick": int(vchannel.cut.until_tick) if vchannel.cut else 0,
+            "cut_groups": " ".join(vchannel.cut.groups) if vchannel.cut else "",
+            "watermark": int(channel.watermark),
+            "stopped_by": channel.stopped_by,
+        }
+        for vchannel in channel.vchannels
+    ]
+
+
+def _retention_text(retention: Retention) -> str:
+    """Return the bounds as ``NAME=VALUE``, separated by spaces; empty without bounds."""
+    bounds = {
+        "age": retention.age and f"{retention.age.total_seconds():g}s",
+        "bytes": retention.bytes,
+        "hard": retention.hard_bytes,
+    }
+    return " ".join(f"{name}={bound}" for name, bound in bounds.items() if bound is not None)
+
+
+def _iso(time: datetime) -> str:
+    # Seconds suffice for people; the tick in the same record is exact.
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

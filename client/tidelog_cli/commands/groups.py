@@ -1,0 +1,269 @@
+"""``tidelog group``: create, list, describe, seek, reset and remove consumer groups."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from tidelog import At, GroupDescription, GroupPosition, GroupSummary, Start
+from tidelog_cli.commands.confirmation import YesOption, confirm
+from tidelog_cli.commands.positions import START_HELP, parse_start
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.output.records import Output, OutputOption, QuietOption, Record, chosen_output, note, print_records
+
+_DEFAULT_TIMEOUT_S = 30.0
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", show_default=False)]
+GroupsArgument = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.", show_default=False)
+]
+VchannelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vchannel", "-v", help="CHANNEL/INDEX, or CHANNEL for all its vchannels; repeatable. Default: all.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+class End(StrEnum):
+    """The two ends of a vchannel."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+_ENDS: Final = {End.EARLIEST: At.earliest(), End.LATEST: At.latest()}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek, reset and remove consumer groups.")
+    group.command("create", epilog=COMMON_CODES)(create)
+    group.command("ls", epilog=COMMON_CODES)(list_groups)
+    group.command("describe", epilog=COMMON_CODES)(describe)
+    group.command("seek", epilog=COMMON_CODES)(seek)
+    group.command("reset", epilog=COMMON_CODES)(reset)
+    group.command("rm", epilog=COMMON_CODES)(remove)
+    # Alias: the name of the client's method.
+    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
+    app.add_typer(group, name="group")
+
+
+def create(
+    group: GroupArgument,
+    channels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CHANNEL]...", help="Channels to subscribe to; more can be subscribed later."),
+    ] = None,
+    *,
+    start: Annotated[str, typer.Option(help=f"Start position: {START_HELP}.")] = "earliest",
+    if_not_exists: Annotated[
+        bool,
+        typer.Option("--if-not-exists", help="Succeed if the group exists, and only subscribe it to new channels."),
+    ] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Create a group. Retention then preserves messages of these channels that the group has not consumed."""
+    position = parse_start(start)
+
+    async def command() -> GroupDescription:
+        async with connected(endpoint) as client:
+            return await client.create_group(group, channels or (), start=position, if_not_exists=if_not_exists)
+
+    created = run(command(), timeout)
+    print_records(
+        [{"name": group, "created": _iso(created.created_tick.time), "vchannels": list(created.positions)}], output
+    )
+
+
+def list_groups(
+    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
+    *,
+    channel: Annotated[str, typer.Option(help="List only groups subscribed to this channel.", show_default=False)] = "",
+    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List groups by name."""
+
+    async def command() -> list[GroupSummary]:
+        async with connected(endpoint) as client:
+            return [group async for group in client.list_groups(prefix, channel=channel)]
+
+    groups = run(command(), timeout)
+    if names_only:
+        for group in groups:
+            print(group.name)
+        return
+    print_records([_summary(group) for group in groups], output)
+
+
+def describe(
+    groups: GroupsArgument,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Describe groups: position and lag on each vchannel, and members."""
+
+    async def command() -> list[GroupDescription]:
+        async with connected(endpoint) as client:
+            return [await client.describe_group(group) for group in groups]
+
+    described = run(command(), timeout)
+    if chosen_output(output) in (Output.JSON, Output.JSONL):
+        print_records([_record(group) for group in described], output)
+        return
+    for group in described:
+        # A table output has both tables; text has only the first.
+        print_records(
+            _position_rows(group.name, list(group.positions.values())), output, title=f"{group.name}: positions"
+        )
+        if chosen_output(output) is Output.TABLE and group.members:
+            print_records(_member_rows(group), output, title=f"{group.name}: members")
+
+
+def seek(
+    group: GroupArgument,
+    *,
+    to: Annotated[str, typer.Option("--to", help=f"New position: {START_HELP}.", show_default=False)],
+    vchannels: VchannelsOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Move the positions of a group forward or back, atomically. Its members resume there."""
+    _seek(group, parse_start(to), vchannels, endpoint=endpoint, timeout=timeout, output=output)
+
+
+def reset(
+    group: GroupArgument,
+    *,
+    to: Annotated[
+        End, typer.Option("--to", help="earliest: consume everything again; latest: skip all current messages.")
+    ] = End.EARLIEST,
+    vchannels: VchannelsOption = None,
+    yes: YesOption = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Reset the positions of a group to the earliest available message, or to the end."""
+    where = ", ".join(vchannels) if vchannels else "all its vchannels"
+    what = "consume everything again" if to is End.EARLIEST else "skip all messages not yet consumed"
+    confirm(f"Make {group} {what} on {where}?", refusal="nothing was changed", yes=yes)
+    _seek(group, _ENDS[to], vchannels, endpoint=endpoint, timeout=timeout, output=output)
+
+
+def remove(
+    groups: GroupsArgument,
+    *,
+    yes: YesOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove groups that have members; their members get an error.")
+    ] = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove groups with all their positions, one after the other. Messages are not deleted."""
+    confirm(f"Remove {', '.join(groups)} with all positions?", refusal="nothing was removed", yes=yes)
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            for group in groups:
+                existed = await client.destroy_group(group, ignore_missing=ignore_missing, force=force)
+                # Report each group, so that the output shows what was removed before a failure.
+                note(f"removed {group}" if existed else f"no such group: {group}", quiet=quiet)
+
+    run(command(), timeout)
+
+
+def _seek(
+    group: str,
+    to: Start,
+    vchannels: Sequence[str] | None,
+    *,
+    endpoint: str,
+    timeout: float | None,
+    output: Output | None,
+) -> None:
+    async def command() -> list[GroupPosition]:
+        async with connected(endpoint) as client:
+            return list((await client.seek_group(group, to, vchannels or ())).values())
+
+    print_records([_sought(group, position) for position in run(command(), timeout)], output)
+
+
+def _summary(group: GroupSummary) -> Record:
+    return {
+        "name": group.name,
+        "vchannels": group.vchannels,
+        "members": group.members,
+        "created": _iso(group.created_tick.time),
+        "last_commit": _moment(group.committed_time_ms),
+    }
+
+
+def _sought(group: str, position: GroupPosition) -> Record:
+    return {"group": group, "vchannel": position.vchannel, "next_tick": int(position.next_tick)}
+
+
+def _position_row(position: GroupPosition) -> Record:
+    return {
+        "vchannel": position.vchannel,
+        "next_tick": int(position.next_tick),
+        "lag_messages": position.lag_messages,
+        "lag_bytes": position.lag_bytes,
+        "lag_s": round(position.lag_s, 3),
+        "last_commit": _moment(position.committed_time_ms),
+        "member": position.member_id,
+        "trimmed": position.is_trimmed,
+    }
+
+
+def _position_rows(group: str, positions: Sequence[GroupPosition]) -> list[Record]:
+    return [{"group": group, **_position_row(position)} for position in positions]
+
+
+def _member_rows(group: GroupDescription) -> list[Record]:
+    return [
+        {
+            "member": member.member_id,
+            "description": member.description,
+            "channels": list(member.channels),
+            "vchannels": list(member.vchannels),
+            "expires_in_s": round(member.expires_in_s, 3),
+        }
+        for member in group.members
+    ]
+
+
+def _record(group: GroupDescription) -> Record:
+    """Return the whole description of a group as one record, for JSON."""
+    return {
+        "name": group.name,
+        "created": _iso(group.created_tick.time),
+        "lag_messages": group.lag_messages,
+        "lag_bytes": group.lag_bytes,
+        "lag_s": round(group.lag_s, 3),
+        "positions": [_position_row(position) for position in group.positions.values()],
+        "members": _member_rows(group),
+    }
+
+
+def _moment(time_ms: int) -> str | None:
+    return _iso(datetime.fromtimestamp(time_ms / 1_000, UTC)) if time_ms else None
+
+
+def _iso(time: datetime) -> str:
+    # Seconds suffice for people; the ticks in the same record are exact.
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,424 @@
+"""``tidelog pipeline``: archive, compact, verify and count channels in a separate Spark session."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import tidelog
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.local_spark import check_java, spark_session
+from tidelog_cli.output.progress import progress_line
+from tidelog_cli.output.records import (
+    NoProgressOption,
+    Output,
+    OutputOption,
+    QuietOption,
+    chosen_output,
+    note,
+    print_records,
+    show_progress,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType as Preflight
+
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.pipelines import VerifyReport
+    from tidelog.spark.pipelines.tasks import OnProgress
+
+ChannelsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHANNEL...", show_default=False,
+        help="CHANNEL, CHANNEL/INDEX, or one pattern: 'orders.*' or '*'.",
+    ),
+]  # fmt: skip
+MasterOption = Annotated[str, typer.Option(help="Spark master: local[N], spark://..., yarn or k8s://....")]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", help="Spark setting KEY=VALUE; repeatable.", show_default=False)
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="Option NAME=VALUE of the Spark source; repeatable.", show_default=False),
+]
+# Why str: a Path would turn s3://bucket into the folder "s3:".
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder of an archive: read archived messages from it, and newer ones from the log.", show_default=False
+    ),
+]
+ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read only the archive, without a server.")]
+AsOfOption = Annotated[
+    int | None, typer.Option(help="Read the log as of this tick, inclusive. Default: now.", show_default=False)
+]
+HtmlOption = Annotated[Path | None, typer.Option(help="Also write the report to this HTML file.", show_default=False)]
+
+_CODES: Final = f"{COMMON_CODES} Here 9 means that there are findings."
+_LOCAL: Final = "local[*]"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Archive, compact, verify and count channels with Spark. Requires Java 17 or newer."
+    )
+    group.command("archive", epilog=COMMON_CODES)(archive)
+    group.command("compact", epilog=COMMON_CODES)(compact)
+    group.command("verify", epilog=_CODES)(verify)
+    group.command("stats", epilog=COMMON_CODES)(stats)
+    app.add_typer(group, name="pipeline")
+
+
+def archive(
+    root: Annotated[str, typer.Argument(help="Folder of the archive; created if missing.", show_default=False)],
+    channels: ChannelsArgument,
+    *,
+    trim: Annotated[
+        bool,
+        typer.Option(
+            "--trim",
+            help="Then trim the log up to its archived end, but keep what a consumer group or a broadcast still needs.",
+        ),
+    ] = False,
+    delta: Annotated[
+        bool,
+        typer.Option(
+            "--delta",
+            help="Create a Delta table of the files, which later runs update. Requires tidelog\\[delta].",
+        ),
+    ] = False,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Archive messages appended since the last run to Parquet files, each message exactly once."""
+    place = _folder(root)
+    job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option)
+    with job.session(lambda check: check.check_archive(place, options, delta=delta)) as (spark, on_progress):
+        from tidelog.spark.pipelines import archive as run
+
+        done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
+    if not done.commit:
+        note(f"nothing to archive: the archive is unchanged since commit {done.archive.commit}", quiet=quiet)
+    for name, lane in done.trimmed.items():
+        if lane.held_by:
+            note(
+                f"{name} is trimmed only up to tick {lane.first_available_tick}: {lane.held_by} needs the rest",
+                quiet=quiet,
+            )
+    record = done.as_record()
+    if chosen_output(output) is Output.TABLE:
+        del record["archive"]
+        record["trimmed"] = len(done.trimmed)
+        archived = done.archive.as_record()
+        if not done.commit:
+            print_records([{**record, **archived}], output, title="archive")
+            return
+        print_records([record], output, title="added")
+        print_records([archived], output, title="archive")
+    else:
+        print_records([record], output)
+
+
+def compact(
+    folder: Annotated[
+        str, typer.Argument(help="Folder of snapshots; each snapshot is named by its tick.", show_default=False)
+    ],
+    channels: ChannelsArgument,
+    *,
+    as_of_tick: AsOfOption = None,
+    tombstones: Annotated[
+        Literal["drop", "keep"], typer.Option(help="Treatment of keys whose latest payload is empty.")
+    ] = "drop",
+    unkeyed: Annotated[
+        Literal["error", "keep", "drop"], typer.Option(help="Treatment of messages without a key.")
+    ] = "error",
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Write a snapshot: the latest message of each key as of a tick, as Parquet."""
+    place = _folder(folder)
+    job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    with job.session(lambda check: check.check_compact(place, options)) as (spark, on_progress):
+        from tidelog.spark.pipelines import compact as run
+
+        done = run(spark, place, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
+    if not done.written:
+        note("nothing written: the snapshot already exists", quiet=quiet)
+    print_records([done.as_record()], output)
+
+
+def verify(
+    channels: ChannelsArgument,
+    *,
+    as_of_tick: AsOfOption = None,
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    digest: Annotated[str | None, typer.Option(help="Expected full digest.", show_default=False)] = None,
+    content_digest: Annotated[str | None, typer.Option(help="Expected content digest.", show_default=False)] = None,
+    sequence_property: Annotated[
+        str, typer.Option(help="Message property that holds the producer's sequence number.", show_default=False)
+    ] = "",
+    producer_property: Annotated[
+        str, typer.Option(help="Message property that identifies the producer.", show_default=False)
+    ] = "",
+    html: HtmlOption = None,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Audit the log, an archive or both: order, transactions, broadcasts, sequences, counts and digests.
+
+    Exits with 9 if there are findings.
+    """
+    job = _Job("verify", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+
+    def checks(check: "Preflight") -> None:
+        _check_page(check, html)
+        check.check_verify(options, digest=digest, content_digest=content_digest)
+
+    with job.session(checks) as (spark, on_progress):
+        from tidelog.spark.pipelines import Sequences, verify_page
+        from tidelog.spark.pipelines import verify as run
+
+        sequences = Sequences(sequence_property, producer_property) if sequence_property else None
+        report = run(
+            spark, options, digest=digest, content_digest=content_digest, sequences=sequences, on_progress=on_progress
+        )
+        page = verify_page(report, options)
+    print_audit(report, output)
+    _write_page(html, page)
+    if not report.ok:
+        raise CommandError(f"{len(report.findings)} findings: {report.findings[0].text}", ExitCode.UNHEALTHY)
+
+
+def print_audit(report: "VerifyReport", output: Output | None) -> None:
+    """Print an audit: tables of vchannels, digests and findings, or one record in other formats."""
+    record = report.as_record()
+    if chosen_output(output) is Output.TABLE:
+        lanes, findings = _records(record.pop("lanes")), _records(record.pop("findings"))
+        # A separate table, so that digests do not wrap and can be copied.
+        names = ("digest", "content_digest")
+        counts = [{name: value for name, value in lane.items() if name not in names} for lane in lanes]
+        digests = [{name: lane[name] for name in ("vchannel", "digest", "content_digest")} for lane in lanes]
+        print_records(counts, output, title="vchannels")
+        print_records(digests, output, title="digests")
+        if findings:
+            print_records(findings, output, title="findings")
+    print_records([record], output)
+
+
+def stats(
+    channels: ChannelsArgument,
+    *,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seconds per window. Default: about 100 windows in all.", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Number of most frequent keys to list per channel.")] = 10,
+    parquet: Annotated[
+        str | None, typer.Option(help="Also write the windows to this folder as Parquet.", show_default=False)
+    ] = None,
+    as_of_tick: AsOfOption = None,
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    html: HtmlOption = None,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Count messages, bytes, sizes and keys over time windows.
+
+    A table shows channels and their most frequent keys; JSON also shows windows, sizes and types.
+    """
+    job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+
+    def checks(check: "Preflight") -> None:
+        _check_page(check, html)
+        check.check_stats(options, output=parquet)
+
+    with job.session(checks) as (spark, on_progress):
+        from tidelog.spark.pipelines import stats as run
+        from tidelog.spark.pipelines import stats_page
+
+        report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
+        page = stats_page(report, options)
+    if chosen_output(output) is Output.TABLE:
+        about = {"distinct_keys": "distinct keys (estimate)"}
+        channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
+        print_records(channels_, output, title=f"channels as of tick {report.tick}")
+        if report.top_keys:
+            print_records(report.top_keys, output, title="keys with most messages")
+    elif chosen_output(output) is Output.TEXT:
+        print_records(report.channels, output)
+    else:
+        print_records([report.as_record()], output)
+    _write_page(html, page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Spark job of one command."""
+
+    name: str
+    master: str
+    conf: list[str] | None
+    is_shown: bool
+
+    @contextmanager
+    def session(self, checks: "Callable[[Preflight], None]") -> "Iterator[tuple[SparkSession, OnProgress | None]]":
+        """Run ``checks``, then yield a session and its progress callback. Failures are raised as CommandError."""
+        conf = _pairs(self.conf, "--conf")
+        with _explained(), _progress(is_shown=self.is_shown) as on_progress:
+            from tidelog.spark.pipelines import preflight
+
+            check_java()
+            checks(preflight)
+            if on_progress is not None:
+                on_progress("starting Spark", 0, 0)
+            with (
+                tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
+                spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
+            ):
+                yield spark, on_progress
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Convert exceptions of the block to a CommandError with one line and an exit code."""
+    from pyspark.errors import PySparkException
+
+    from tidelog.spark.options import OptionError
+    from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, reason_of
+    from tidelog.spark.pipelines.preflight import reason_of_os
+
+    try:
+        yield
+    except tidelog.TidelogError as error:
+        raise refused(error) from error
+    except OptionError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    except UnkeyedError as error:
+        raise CommandError(str(UnkeyedError("--unkeyed keep", "--unkeyed drop")), ExitCode.CONFLICT) from error
+    except (ArchiveError, CompactError) as error:
+        raise CommandError(str(error), ExitCode.CONFLICT) from error
+    except PySparkException as error:
+        raise CommandError(reason_of(error)) from error
+    except OSError as error:
+        raise CommandError(reason_of_os(error)) from error
+    except KeyboardInterrupt as error:
+        raise CommandError("interrupted", ExitCode.INTERRUPTED) from error
+
+
+@contextmanager
+def _progress(*, is_shown: bool) -> "Iterator[OnProgress | None]":
+    if not is_shown:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    with progress_line(*columns) as bar:
+        task = bar.add_task("checking", total=None, count="")
+
+        def update(what: str, done: int, total: int) -> None:
+            count = f"{done:,} of {total:,} tasks" if total else ""
+            bar.update(task, description=what, completed=done, total=total or None, count=count)
+
+        yield update
+
+
+def _options(
+    channels: Sequence[str],
+    endpoint: str,
+    option: list[str] | None,
+    archive: str | None = None,
+    *,
+    archive_only: bool = False,
+    as_of_tick: int | None = None,
+) -> Mapping[str, str]:
+    """Return the options of the Spark source for the arguments."""
+    if any("*" in name for name in channels):
+        if len(channels) > 1:
+            raise CommandError("expected one pattern or a list of channels, not both", ExitCode.USAGE)
+        what = {"channelPattern": channels[0]}
+    else:
+        what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
+    if archive is not None:
+        what["archive"] = str(_folder(archive))
+    if archive_only:
+        what["archiveOnly"] = "true"
+    if as_of_tick is not None:
+        what["asOfTick"] = str(as_of_tick)
+    return {"endpoint": endpoint, **source_options(), **what, **_pairs(option, "--option")}
+
+
+def _folder(text: str) -> Path:
+    """Return the absolute path of a folder argument."""
+    with _explained():
+        from tidelog.spark.archive.manifest import folder_path
+
+        return folder_path(text)
+
+
+def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, is_there, value = text.partition("=")
+        if not is_there:
+            raise CommandError(f"invalid {flag} {text!r}: expected NAME=VALUE", ExitCode.USAGE)
+        pairs[name] = value
+    return pairs
+
+
+def _records(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _check_page(check: "Preflight", path: Path | None) -> None:
+    if path is not None:
+        check.check_file(path)
+
+
+def _write_page(path: Path | None, page: str) -> None:
+    """Write the report's page. Ordering: after everything is printed, so that a failure loses no output."""
+    if path is not None:
+        with _explained():
+            path.write_text(page)

@@ -1,0 +1,222 @@
+"""``tidelog scan`` and ``tidelog tail``: print messages of channels."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from tidelog import AsyncClient, At, End, Plan, Positions, Start, StoredMessage
+from tidelog_cli.commands.positions import POSITION_HELP, moment_ago, parse_position, parse_positions
+from tidelog_cli.commands.vchannel_names import vchannels_of
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.framing import Framing
+from tidelog_cli.output.messages import MessagePrinter, printer_of
+from tidelog_cli.output.progress import Progress
+from tidelog_cli.output.records import (
+    NoProgressOption,
+    OutputOption,
+    QuietOption,
+    chosen_output,
+    note,
+    show_progress_beside_data,
+)
+
+_DEFAULT_LAST = 10
+_MIN_SPLIT_MESSAGES = 1_000
+
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="CHANNEL...", help="Channels, or vchannels CHANNEL/INDEX.", show_default=False)
+]
+FramingOption = Annotated[Framing, typer.Option(help="Framing of payloads in the output of -o text.")]
+TypeOption = Annotated[
+    list[int] | None, typer.Option("--type", min=0, help="Print only messages of this type; repeatable.")
+]
+
+
+@dataclass(slots=True)
+class _Printed:
+    """Progress of one run.
+
+    Attributes:
+        wanted: Maximum number of messages; None for all.
+        progress: Progress line, updated once per batch.
+    """
+
+    wanted: int | None
+    progress: Progress
+    messages: int = 0
+    payload_bytes: int = 0
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the maximum number of messages was printed."""
+        return self.wanted is not None and self.messages >= self.wanted
+
+    def counted(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Return the messages to print, up to the maximum, and count them."""
+        if self.wanted is not None:
+            messages = messages[: self.wanted - self.messages]
+        size_bytes = sum(len(message.payload) for message in messages)
+        self.messages += len(messages)
+        self.payload_bytes += size_bytes
+        self.progress.advance(len(messages), size_bytes)
+        return messages
+
+    def summary(self) -> str:
+        """Return the printed amounts as text."""
+        seconds = time.monotonic() - self.started_s
+        return f"{self.messages:,} messages, {self.payload_bytes:,} bytes in {seconds:.2f} s"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command(epilog=COMMON_CODES)(scan)
+    app.command(epilog=COMMON_CODES)(tail)
+
+
+def scan(
+    names: NamesArgument,
+    *,
+    start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.", show_default=False)] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VCHANNEL=TICK", help="Resume after this tick; give it once for each vchannel.", show_default=False
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help=f"End, exclusive: {POSITION_HELP}.", show_default=False)
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Maximum number of messages.")] = None,
+    limit: Annotated[str | None, typer.Option("--limit", hidden=True)] = None,
+    types: TypeOption = None,
+    framing: FramingOption = Framing.LINES,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    output: OutputOption = None,
+    no_progress: NoProgressOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the messages of one or more vchannels in tick order, and stop at the current end."""
+    if limit is not None:
+        raise CommandError(f"unknown option --limit: use -n {limit} or --count {limit}", ExitCode.USAGE)
+    if start is not None and after:
+        raise CommandError("--from and --after are both given: use one of them", ExitCode.USAGE)
+    begin = parse_position(start) if start is not None else parse_positions(after) if after else At.earliest()
+    until = parse_position(end) if end is not None else At.watermark()
+
+    def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
+        return _scanned(client, names, begin, until, types)
+
+    draws = show_progress_beside_data(no_progress=no_progress, quiet=quiet)
+    printed = _Printed(count, Progress("scanning", is_shown=draws))
+    printer = printer_of(chosen_output(output), framing)
+    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+
+
+def tail(
+    names: NamesArgument,
+    *,
+    last: Annotated[
+        int | None, typer.Option("-n", "--last", min=0, help=f"Number of last messages. Default: {_DEFAULT_LAST}.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Print messages of this last period, e.g. 1h30m.", show_default=False)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep running and print new messages until Ctrl-C.")
+    ] = False,
+    types: TypeOption = None,
+    framing: FramingOption = Framing.LINES,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the last messages; with -f, also print new ones as they are appended."""
+    if last is not None and since is not None:
+        raise CommandError("--last and --since are both given: use one of them", ExitCode.USAGE)
+    begin = moment_ago(since) if since is not None else None
+
+    def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
+        if begin is not None:
+            return _scanned(client, names, begin, At.follow() if follow else At.watermark(), types)
+        return _last_then_follow(client, names, _DEFAULT_LAST if last is None else last, types, follow=follow)
+
+    printed = _Printed(None, Progress("tailing", is_shown=False))
+    printer = printer_of(chosen_output(output), framing)
+    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+
+
+async def _print_all(
+    endpoint: str,
+    source: Callable[[AsyncClient], AsyncGenerator[Sequence[StoredMessage], None]],
+    printer: MessagePrinter,
+    printed: _Printed,
+    *,
+    quiet: bool,
+) -> None:
+    """Print the messages of ``source``, up to ``printed.wanted``; if interrupted, print a summary on stderr."""
+    try:
+        async with connected(endpoint) as client, aclosing(source(client)) as batches:
+            with printed.progress:
+                async for messages in batches:
+                    printer.print(printed.counted(messages))
+                    if printed.is_enough:
+                        break
+    except asyncio.CancelledError:
+        printer.finish()
+        note(f"interrupted: {printed.summary()}", quiet=quiet)
+        raise
+    printer.finish()
+
+
+async def _scanned(
+    client: AsyncClient, names: list[str], start: Start | Positions, until: End, types: list[int] | None
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    # A scan retries while the server is away. This call fails early if no server is there at all.
+    await client.wal_name()
+    vchannels = await vchannels_of(client, names)
+    async with client.scan(vchannels, start=start, until=until, types=types or None) as scan:
+        async for batch in scan:
+            yield batch
+
+
+async def _last_then_follow(
+    client: AsyncClient, names: list[str], last: int, types: list[int] | None, *, follow: bool
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    """Yield the ``last`` messages over all vchannels; with ``follow``, then everything appended after them."""
+    vchannels = await vchannels_of(client, names)
+    plan = await client.plan_scan(vchannels, max_messages_per_split=max(_MIN_SPLIT_MESSAGES, last))
+    if messages := await _last_messages(client, vchannels, plan, last, types):
+        yield messages
+    if follow:
+        async with client.scan(vchannels, start=plan.end_tick, until=At.follow(), types=types or None) as scan:
+            async for batch in scan:
+                yield batch
+
+
+async def _last_messages(
+    client: AsyncClient, vchannels: list[str], plan: Plan, last: int, types: list[int] | None
+) -> list[StoredMessage]:
+    """Return the last messages before the plan's end, reading only as many splits as needed."""
+    begins = sorted({split.begin_tick for split in plan.splits}, reverse=True)
+    wanted = 1
+    while last and begins:
+        begin = begins[min(wanted, len(begins)) - 1]
+        found: deque[StoredMessage] = deque(maxlen=last)
+        async with client.scan(vchannels, start=begin, until=plan.end_tick, types=types or None) as scan:
+            async for batch in scan:
+                found.extend(batch[-last:])
+        if len(found) == last or wanted >= len(begins):
+            return list(found)
+        # Split sizes are estimates, and a type may be rare: read four times as many splits.
+        wanted *= 4
+    return []

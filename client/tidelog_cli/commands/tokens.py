@@ -1,0 +1,118 @@
+"""``tidelog token``: create, list and revoke tokens."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import typer
+
+from tidelog import NewToken, TokenDescription
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.records import Output, OutputOption, Record, chosen_output, note, print_records
+
+_DEFAULT_TIMEOUT_S = 30.0
+_LIFETIME: Final = re.compile("([1-9][0-9]{0,6})([smhd])", re.ASCII)
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
+    group.command("create", epilog=COMMON_CODES)(create)
+    group.command("ls", epilog=COMMON_CODES)(list_tokens)
+    group.command("revoke", epilog=COMMON_CODES)(revoke)
+    app.add_typer(group, name="token")
+
+
+def create(
+    description: Annotated[str, typer.Argument(help="User or purpose of the token.", show_default=False)],
+    *,
+    allow: Annotated[
+        list[str],
+        typer.Option(
+            "--allow",
+            "-a",
+            show_default=False,
+            help="Permission: VERB:PATTERN, e.g. append:orders or read:orders.*; or admin.read, admin.write. "
+            "Repeatable.",
+        ),
+    ],
+    lifetime: Annotated[str, typer.Option(help="Lifetime of the token, e.g. 90m, 12h or 30d; at most 366d.")] = "30d",
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Create a token and print it. It cannot be shown again."""
+    lifetime_s = _seconds(lifetime)
+
+    async def command() -> NewToken:
+        async with connected(endpoint) as client:
+            return await client.create_token(description, allow, lifetime_s=lifetime_s)
+
+    made = run(command(), timeout)
+    if chosen_output(output) is Output.TEXT:
+        # For scripts: only the token, to be redirected to a file.
+        print(made.token)
+        return
+    print_records([{"token": made.token, **_row(made.description)}], output)
+    note("store the token securely: it cannot be shown again")
+
+
+def list_tokens(
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Also list revoked and expired tokens.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List tokens by id. The secrets are not shown."""
+
+    async def command() -> list[TokenDescription]:
+        async with connected(endpoint) as client:
+            return [token async for token in client.list_tokens(everything=everything)]
+
+    print_records([_row(token) for token in run(command(), timeout)], output)
+
+
+def revoke(
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="Token id: 12 hexadecimal digits.", show_default=False)
+    ],
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Revoke a token permanently. Its open streams end within 5 seconds."""
+
+    async def command() -> TokenDescription:
+        async with connected(endpoint) as client:
+            return await client.revoke_token(token_id)
+
+    print_records([_row(run(command(), timeout))], output)
+
+
+def _seconds(text: str) -> int:
+    found = _LIFETIME.fullmatch(text)
+    if not found:
+        raise CommandError(
+            f"invalid lifetime '{text}': expected a number with the unit s, m, h or d, e.g. 12h", ExitCode.USAGE
+        )
+    return int(found[1]) * _UNIT_S[found[2]]
+
+
+def _row(token: TokenDescription) -> Record:
+    return {
+        "token_id": token.token_id,
+        "description": token.description,
+        "grants": list(token.grants),
+        "created": _iso(token.created_time_ms),
+        "expires": _iso(token.expires_time_ms),
+        "revoked": _iso(token.revoked_time_ms) if token.revoked_time_ms else "",
+        "created_by": token.created_by,
+    }
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")

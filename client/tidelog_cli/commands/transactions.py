@@ -1,0 +1,94 @@
+"""``tidelog txn``: list, describe and abort staged transactions."""
+
+from typing import Annotated
+
+import typer
+
+from tidelog import Tick, TransactionDescription
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+
+_DEFAULT_TIMEOUT_S = 30.0
+
+IdsArgument = Annotated[
+    list[int],
+    typer.Argument(
+        metavar="TXN_ID...", min=1, max=(1 << 63) - 1, help="Transaction ids, as printed by ls.", show_default=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions staged on the server.")
+    group.command("ls", epilog=COMMON_CODES)(list_txns)
+    group.command("describe", epilog=COMMON_CODES)(describe)
+    group.command("abort", epilog=COMMON_CODES)(abort)
+    app.add_typer(group, name="txn")
+
+
+def list_txns(
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List the open transactions of all clients, oldest first."""
+
+    async def command() -> list[TransactionDescription]:
+        async with connected(endpoint) as client:
+            return await client.list_txns()
+
+    print_records([_row(txn) for txn in run(command(), timeout)], output)
+
+
+def describe(
+    txn_ids: IdsArgument,
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Describe open or committed transactions. For one that ended otherwise, fail and report how it ended."""
+
+    async def command() -> list[TransactionDescription]:
+        async with connected(endpoint) as client:
+            return [await client.describe_txn(txn_id) for txn_id in txn_ids]
+
+    print_records([_row(txn) for txn in run(command(), timeout)], output)
+
+
+def abort(
+    txn_ids: IdsArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Reason, written to the server's log.", show_default=False)],
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Abort open transactions of any client. None of their messages are appended."""
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            for txn_id in txn_ids:
+                await client.abort_txn(txn_id, reason)
+
+    run(command(), timeout)
+    note(f"aborted {', '.join(map(str, txn_ids))}", quiet=quiet)
+
+
+def _row(txn: TransactionDescription) -> Record:
+    return {
+        "txn_id": txn.txn_id,
+        "state": txn.state,
+        "begun": f"{Tick(txn.txn_id).time:%Y-%m-%dT%H:%M:%SZ}",
+        "principal": txn.principal,
+        "client_id": txn.client_id,
+        "vchannels": list(txn.vchannels),
+        "batches": txn.batches,
+        "messages": txn.messages,
+        "bytes": txn.bytes,
+        "keepalive_s": txn.keepalive_s,
+        "expires_in_s": round(txn.expires_in_s, 3),
+    }

@@ -1,5 +1,0 @@
-"""The ``tidelog`` command: run, administer, benchmark and diagnose a server."""
-
-from tidelog_server.cli.entry import main
-
-__all__ = ["main"]

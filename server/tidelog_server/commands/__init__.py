@@ -1,0 +1,1 @@
+"""The commands that need the server package; they join ``tidelog_cli`` as entry points."""

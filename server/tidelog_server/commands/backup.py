@@ -1,0 +1,337 @@
+"""``tidelog backup``: create, list, verify and restore backups of a server's data folder."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+import typer
+
+from tidelog_cli import event_loop
+from tidelog_cli.connection import EndpointOption
+from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.progress import Progress
+from tidelog_cli.output.rate_meter import RateMeter
+from tidelog_cli.output.records import NoProgressOption, OutputOption, QuietOption, note, print_records, show_progress
+from tidelog_cli.raw_calls import raw_channel
+
+if TYPE_CHECKING:
+    from tidelog.v1.backup_service_pb2 import Checkpoint
+    from tidelog_server.backup.folder import BackupFolder
+    from tidelog_server.backup.manifest import Facts, Manifest
+
+_CREATE_WITHIN_S: Final = 120.0
+_CALL_WITHIN_S: Final = 10.0
+_LEASE_MS: Final = 60_000
+_KEEP_EVERY_S: Final = 10.0
+_NICENESS: Final = 10
+_DEFAULT_RATE: Final = "32MiB"
+_EPILOG: Final = f"{COMMON_CODES} 65 if a backup is damaged."
+
+_FolderArgument = Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)]
+_RateOption = Annotated[
+    str, typer.Option("--rate", help="Maximum read rate in bytes per second, e.g. 64MiB; 0 for no limit.")
+]
+_Result = TypeVar("_Result")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list, verify and restore backups of a server.")
+    group.command(epilog=_EPILOG)(create)
+    group.command("ls", epilog=_EPILOG)(list_backups)
+    group.command(epilog=_EPILOG)(verify)
+    group.command(epilog=_EPILOG)(restore)
+    app.add_typer(group, name="backup")
+
+
+def create(
+    folder: _FolderArgument,
+    *,
+    endpoint: EndpointOption = "127.0.0.1:7420",
+    rate: _RateOption = _DEFAULT_RATE,
+    reuse: Annotated[
+        Literal["hash", "time", "none"],
+        typer.Option(
+            help="Hard-link unchanged files from the previous backup. hash: compare name, size and hash; time: compare "
+            "name, size and time; none: copy every file."
+        ),
+    ] = "hash",
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Back up a running server. Run this on the server's machine.
+
+    The server pauses writes for some milliseconds. This process copies the files, at --rate and with low priority. If
+    the folder is new or empty, it becomes a folder of backups.
+    """
+    from tidelog_server.backup.folder import open_backup_folder
+
+    bytes_per_s = _parse_rate(rate)
+    _step_back()
+    start_s = time.monotonic()
+    with Progress("backed up", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
+        meter = RateMeter(bytes_per_s, progress)
+        manifest = _told(
+            lambda: event_loop.run(_create(endpoint, open_backup_folder(folder, create=True), meter, reuse))
+        )
+    record = {**_record(manifest), "seconds": round(time.monotonic() - start_s, 3)}
+    print_records([record], output)
+
+
+def list_backups(folder: _FolderArgument, *, output: OutputOption = None) -> None:
+    """List backups, oldest first. Interrupted backups are not listed."""
+    from tidelog_server.backup.folder import open_backup_folder
+
+    found = _told(lambda: open_backup_folder(folder).listed())
+    records = [
+        _record(each.manifest)
+        if each.manifest
+        else {**dict.fromkeys(_RECORD_KEYS), "backup": each.backup_id, "problem": each.problem}
+        for each in found
+    ]
+    print_records(records, output)
+    if any(each.manifest is None for each in found):
+        raise typer.Exit(ExitCode.DATA_LOSS)
+
+
+def verify(
+    folder: _FolderArgument,
+    backup_id: Annotated[
+        str | None, typer.Argument(metavar="[BACKUP]", help="Backup to verify. Default: newest.")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Verify all backups.")] = False,
+    rate: _RateOption = "0",
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Verify the hashes of all files of a backup, and open it read-only as a server would. Changes nothing."""
+    from tidelog_server.backup.folder import open_backup_folder
+    from tidelog_server.node import start_check
+
+    bytes_per_s = _parse_rate(rate)
+
+    def check(progress: Progress) -> "list[Manifest]":
+        backups = open_backup_folder(folder)
+        ids = [each.backup_id for each in backups.listed()] if every else [backup_id]
+        manifests = [backups.manifest(each) for each in ids]
+        for manifest in manifests:
+            backups.check_files(manifest, RateMeter(bytes_per_s, progress))
+            backups.check_recovers(manifest, start_check.__name__)
+        return manifests
+
+    with Progress("verified", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
+        manifests = _told(lambda: check(progress))
+    print_records([{**_record(manifest), "verified": True} for manifest in manifests], output)
+
+
+def restore(
+    folder: _FolderArgument,
+    target: Annotated[Path, typer.Argument(help="Data folder to create; must be new or empty.", show_default=False)],
+    *,
+    backup: Annotated[str | None, typer.Option("--backup", help="Backup to restore. Default: newest.")] = None,
+    to_tick: Annotated[
+        int | None, typer.Option("--to-tick", min=0, help="Omit messages with a tick greater than this.")
+    ] = None,
+    to_time: Annotated[
+        datetime | None,
+        typer.Option(
+            "--to-time",
+            formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"],
+            help="Omit messages appended at or after this time, e.g. 2026-01-31T12:00:00+00:00.",
+        ),
+    ] = None,
+    rate: _RateOption = "0",
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Create a data folder from a backup, atomically.
+
+    The new store has a new identity. With --to-tick or --to-time, it is replayed up to that point; a batch, transaction
+    or broadcast that extends beyond it is omitted as a whole. Channels, groups and their settings are those of the time
+    of the backup.
+    """
+    from tidelog_server.backup.folder import open_backup_folder
+
+    if to_tick is not None and to_time is not None:
+        raise CommandError("--to-tick and --to-time are both given: use one of them", ExitCode.USAGE)
+    last_tick = to_tick if to_time is None else (max(0, int(to_time.timestamp() * 1_000)) << 18) - 1
+    bytes_per_s = _parse_rate(rate)
+    with Progress("restored", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
+        meter = RateMeter(bytes_per_s, progress)
+        backups = _told(lambda: open_backup_folder(folder))
+        manifest = _told(lambda: backups.manifest(backup))
+        record = _told(lambda: _restore(backups, manifest, target, last_tick, meter))
+    print_records([record], output)
+    note(f"{target} is ready: start a server on it with --storage.data_dir {target}", quiet=quiet)
+
+
+def _restore(
+    backups: "BackupFolder", manifest: "Manifest", target: Path, last_tick: int | None, meter: RateMeter
+) -> dict[str, object]:
+    from tidelog_server.backup.restore import restore_copy, restore_with
+    from tidelog_server.backup.restore_to_tick import RestoreReport, replay
+    from tidelog_server.node import start_check
+
+    facts = manifest.facts
+    common = {"backup": manifest.backup_id, "folder": str(target)}
+    if last_tick is None or facts.tick <= last_tick:
+        if last_tick is not None:
+            note(f"the backup ends at tick {facts.tick}, before the requested point: restoring all of it")
+        incarnation = restore_copy(backups, manifest, target, meter, start_check.__name__)
+        return {**common, "incarnation": incarnation, "sequence": facts.sequence, "last_tick": facts.last_tick}
+    reports: list[RestoreReport] = []
+
+    def fill(path: Path) -> None:
+        source = backups.data_path(manifest.backup_id)
+        reports.append(event_loop.run(replay(source, path, last_tick, meter)))
+
+    backups.check_files(manifest, meter)
+    backups.check_recovers(manifest, start_check.__name__)
+    restore_with(target, fill)
+    return {**common, **asdict(reports[0])}
+
+
+async def _create(
+    endpoint: str, backups: "BackupFolder", meter: RateMeter, reuse: Literal["hash", "time", "none"]
+) -> "Manifest":
+    from tidelog.v1 import backup_service_pb2 as pb
+    from tidelog.v1.backup_service_pb2_grpc import BackupServiceStub
+    from tidelog_server.backup.folder import Taking
+
+    async with raw_channel(endpoint) as channel:
+        stub: Any = BackupServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        answer = await stub.CreateCheckpoint(pb.CreateCheckpointRequest(lease_ms=_LEASE_MS), timeout=_CREATE_WITHIN_S)
+        checkpoint = answer.checkpoint
+        keeping = asyncio.create_task(_keep(stub, checkpoint.checkpoint_id))
+        is_backed_up = False
+        try:
+            source = _source_of(checkpoint)
+            taking = Taking(_version(), meter, reuse)
+            copying = asyncio.create_task(asyncio.to_thread(backups.take, source, _facts(checkpoint), taking))
+            await asyncio.wait((copying, keeping), return_when=asyncio.FIRST_COMPLETED)
+            if not copying.done():
+                # The lease has ended, so the server may delete the checkpoint's files at any time.
+                meter.stopping.set()
+                with suppress(CommandError, OSError):
+                    await copying
+                await keeping
+            manifest = await copying
+            is_backed_up = True
+            return manifest
+        finally:
+            # On Ctrl-C the copying thread stops after its current block.
+            meter.stopping.set()
+            keeping.cancel()
+            release = pb.ReleaseCheckpointRequest(checkpoint_id=checkpoint.checkpoint_id, is_backed_up=is_backed_up)
+            await stub.ReleaseCheckpoint(release, timeout=_CALL_WITHIN_S)
+
+
+async def _keep(stub: Any, checkpoint_id: str) -> None:
+    """Renew a checkpoint's lease until cancelled. A call waits up to 10 s for a server that is away, then raises."""
+    from tidelog.v1 import backup_service_pb2 as pb
+
+    while True:
+        await asyncio.sleep(_KEEP_EVERY_S)
+        await stub.KeepCheckpoint(
+            pb.KeepCheckpointRequest(checkpoint_id=checkpoint_id), timeout=_CALL_WITHIN_S, wait_for_ready=True
+        )
+
+
+def _source_of(checkpoint: "Checkpoint") -> Path:
+    """Return the folder of a checkpoint. Raises CommandError if it is not on this machine, or not readable."""
+    from tidelog_server.storage.format.head_file import read_head
+
+    path = Path(checkpoint.folder)
+    try:
+        head = read_head(path / "HEAD")
+    except OSError as error:
+        raise CommandError(f"cannot read {path} ({error.strerror}): run this as the server's user") from error
+    if head is None or (head.incarnation, head.sequence) != (checkpoint.incarnation, checkpoint.sequence):
+        raise CommandError(
+            f"{path} is not the server's checkpoint: run this on the server's machine, as its user; in a container, "
+            "with its volume"
+        )
+    return path
+
+
+def _facts(checkpoint: "Checkpoint") -> "Facts":
+    from tidelog_server.backup.manifest import Facts
+
+    return Facts(
+        checkpoint.incarnation.hex(), checkpoint.tick, checkpoint.sequence, checkpoint.chain_hash.hex(),
+        checkpoint.last_tick, checkpoint.created_ms,
+    )  # fmt: skip
+
+
+_RECORD_KEYS: Final = ("backup", "created", "tick", "sequence", "files", "bytes", "copied_bytes", "incarnation")
+
+
+def _record(manifest: "Manifest") -> dict[str, object]:
+    facts = manifest.facts
+    return {
+        "backup": manifest.backup_id,
+        "created": datetime.fromtimestamp(facts.created_ms / 1_000).astimezone().isoformat(timespec="seconds"),
+        "tick": facts.tick,
+        "sequence": facts.sequence,
+        "files": len(manifest.files),
+        "bytes": manifest.size_bytes,
+        "copied_bytes": manifest.copied_bytes,
+        "incarnation": facts.incarnation,
+    }
+
+
+def _told(work: Callable[[], _Result]) -> _Result:
+    """Run ``work`` and convert its exceptions to CommandError."""
+    from tidelog_server.backup.manifest import BackupDamagedError, BackupError
+    from tidelog_server.core.errors import TidelogServerError
+    from tidelog_server.runtime.process_limits import ProcessLimitError
+    from tidelog_server.storage.format.folder_errors import DataFolderError
+
+    try:
+        return work()
+    except BackupDamagedError as error:
+        raise CommandError(str(error), ExitCode.DATA_LOSS) from error
+    except (BackupError, DataFolderError, ProcessLimitError, TidelogServerError) as error:
+        raise CommandError(str(error), ExitCode.FAILURE) from error
+    except PermissionError as error:
+        raise CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION) from error
+    except OSError as error:
+        raise CommandError(f"the system refused: {error}", ExitCode.FAILURE) from error
+
+
+def _parse_rate(rate: str) -> int:
+    from tidelog import Retention
+
+    if rate == "0":
+        return 0
+    try:
+        parsed = Retention.of(bytes=rate).bytes
+    except ValueError as error:
+        raise CommandError(f"--rate: {error}", ExitCode.USAGE) from error
+    return parsed or 0
+
+
+def _step_back() -> None:
+    """Lower the CPU and disk priority of this process."""
+    os.nice(_NICENESS)
+    with suppress(OSError):
+        # Why here: psutil comes with the extra `server`, and other commands must work without it.
+        import psutil
+
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
+
+
+def _version() -> str:
+    from tidelog_cli.commands.version import installed_versions
+
+    return installed_versions()["tidelog"]

@@ -1,0 +1,64 @@
+"""What the commands of all benchmarks share: options, a temporary folder, and the settings of their servers."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from tidelog_cli.exit_codes import CommandError
+from tidelog_server.commands.bench.report import Report, print_report
+from tidelog_server.commands.bench.stolen_time import StolenTime
+from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
+
+EndpointOption = Annotated[
+    str | None,
+    typer.Option("--endpoint", help="Measure the server at host:port instead of a new one.", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print each report as one JSON object.")]
+FolderOption = Annotated[Path, typer.Option("--folder", help="Folder for temporary files; its disk is measured.")]
+SizeOption = Annotated[int, typer.Option(min=1, help="Bytes per payload.")]
+MessagesOption = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
+BatchMessagesOption = Annotated[
+    int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Maximum messages per batch.")
+]
+BatchBytesOption = Annotated[int, typer.Option(min=1, help="Maximum bytes of payloads per batch.")]
+
+# The producer's default.
+DEFAULT_BATCH_BYTES: Final = 1 << 20
+
+
+def print_measured(measure: Callable[[], Report], *, as_json: bool) -> None:
+    """Print the report that ``measure`` returns, with the share of CPU that was stolen meanwhile."""
+    stolen = StolenTime()
+    print_report(stolen.noted(measure()), as_json=as_json)
+
+
+def per_batch_of(size: int, batch_messages: int, batch_bytes: int) -> int:
+    """Return the number of messages of a batch that keeps both limits."""
+    return max(1, min(batch_messages, batch_bytes // size))
+
+
+def settings_for(size: int) -> dict[str, str]:
+    """Return the settings with which a server accepts messages of this size and a nearly full disk."""
+    limits = {"limits.min_free_disk_bytes": "0"}
+    if size > 1 << 20:
+        limits |= {
+            "limits.max_message_bytes": str(size),
+            "limits.max_batch_bytes": str(max(4 << 20, size + (1 << 20))),
+            "limits.max_in_flight_bytes_per_stream": str(max(8 << 20, 2 * size + (1 << 21))),
+        }
+    return limits
+
+
+@contextmanager
+def bench_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new temporary folder, which is always removed at the end."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CommandError(f"cannot create a folder in {parent.absolute()}: {error.strerror}") from error
+    with folder as path:
+        yield Path(path)

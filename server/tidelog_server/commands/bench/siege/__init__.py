@@ -1,0 +1,1 @@
+"""``tidelog bench security``: clients, attackers and servers."""

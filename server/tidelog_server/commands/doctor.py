@@ -1,0 +1,126 @@
+"""``tidelog doctor``: check whether this machine suits a server, and whether a server responds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import grpc
+import typer
+
+from tidelog_cli import event_loop
+from tidelog_cli.commands.version import installed_versions
+from tidelog_cli.connection import DEFAULT_ENDPOINT, secured_channel
+from tidelog_cli.exit_codes import COMMON_CODES, ExitCode
+from tidelog_cli.extras import extra_of
+from tidelog_cli.output.records import OutputOption, print_records
+from tidelog_server.commands import probes
+from tidelog_server.commands.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.commands.probes import Finding, Severity
+
+if TYPE_CHECKING:
+    from tidelog_server.config import Config
+
+_HEALTH: Final = "/grpc.health.v1.Health/Check"
+# HealthCheckResponse with field 1, status, SERVING.
+_SERVING: Final = b"\x08\x01"
+
+_EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint", envvar="TIDELOG_ENDPOINT", help=f"host:port of the server to check. Default: {DEFAULT_ENDPOINT}."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    epilog = f"{COMMON_CODES} Here 8 means that there are warnings, 9 that there are failures. {SETTINGS_HELP}"
+    app.command(context_settings=TAKES_SETTINGS, epilog=epilog)(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    config: ConfigOption = None,
+    endpoint: _EndpointOption = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server's response.")] = 2.0,
+    output: OutputOption = None,
+) -> None:
+    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files and etcd, and show versions."""
+    settings = effective_config(config, context.args)
+    findings = [
+        *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
+        *probes.check_clock(),
+        probes.check_open_files(),
+        *probes.check_java(),
+        event_loop.run(check_server(endpoint, timeout)),
+        *_installed("TLS files", lambda: _tls(settings)),
+        *_installed("etcd", lambda: _etcd(settings, timeout)),
+        *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
+    ]
+    print_records(
+        [{"check": item.check, "severity": item.severity.name.lower(), "text": item.text} for item in findings],
+        output,
+    )
+    worst = max(item.severity for item in findings)
+    raise typer.Exit({Severity.OK: ExitCode.OK, Severity.WARNING: ExitCode.DEGRADED}.get(worst, ExitCode.UNHEALTHY))
+
+
+async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
+    """Check the health of a server. An absent server is a failure only if ``endpoint`` is given."""
+    address = endpoint or DEFAULT_ENDPOINT
+    try:
+        async with secured_channel(address) as channel:
+            # Why raw bytes: the message classes of this service come with the extra `server`.
+            ask: Any = channel.unary_unary(_HEALTH)
+            answer: bytes = await ask(b"", timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        text = f"no server responds at {address} ({error.code().name.lower().replace('_', ' ')})"
+        if endpoint is None:
+            return Finding("server", Severity.OK, f"{text}; --endpoint was not given")
+        return Finding("server", Severity.FAILURE, f"{text}: start it, or correct --endpoint")
+    if answer != _SERVING:
+        return Finding("server", Severity.FAILURE, f"{address} is not serving: check its log and /readyz?verbose")
+    return Finding("server", Severity.OK, f"{address} is serving")
+
+
+def _installed(about: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Return the findings of ``check``, or a warning if its extra is not installed, as on a client machine."""
+    try:
+        return check()
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error)) is None:
+            raise
+        return [Finding(about, Severity.WARNING, f"not checked: needs pip install 'tidelog[{extra}]'")]
+
+
+def _tls(settings: "Config") -> list[Finding]:
+    from tidelog_server.commands.probes_tls import check_tls_files
+
+    found: list[Finding] = []
+    tls, metadata = settings.tls, settings.metadata
+    if tls.cert:
+        found += check_tls_files(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
+    if metadata.etcd_cert:
+        found += check_tls_files(Path(metadata.etcd_cert), Path(metadata.etcd_key), name="etcd")
+    return found
+
+
+def _etcd(settings: "Config", timeout_s: float) -> list[Finding]:
+    if settings.metadata.kind != "etcd":
+        return []
+    from tidelog_server.app import etcd_access
+    from tidelog_server.commands.probes_etcd import check_etcd
+
+    access = etcd_access(settings)
+    return [
+        finding
+        for endpoint in access.endpoints
+        for finding in event_loop.run(check_etcd(replace(access, endpoints=(endpoint,)), timeout_s=timeout_s))
+    ]
+
+
+def _storage(kind: str, data_dir: Path, needed_bytes: int) -> list[Finding]:
+    if kind == "memory":
+        return [Finding("disk sync", Severity.OK, "not needed: storage.kind is memory")]
+    return probes.check_disk(probes.nearest_folder(data_dir), needed_bytes)

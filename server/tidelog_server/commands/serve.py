@@ -1,0 +1,260 @@
+"""``tidelog serve``: run a server until a signal or a storage failure stops it."""
+
+import asyncio
+import errno
+import gc
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidelog_cli import event_loop
+from tidelog_cli.exit_codes import SERVE_CODES, CommandError, ExitCode
+from tidelog_cli.output.records import note
+from tidelog_server.commands.config_flags import (
+    SETTINGS_HELP,
+    TAKES_SETTINGS,
+    ConfigOption,
+    effective_config,
+    parse_settings,
+)
+from tidelog_server.commands.folder_codes import code_of_folder
+from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError
+from tidelog_server.core.errors.storage import StorageUnreadableError
+from tidelog_server.core.limits import MIN_STOP_S
+from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
+from tidelog_server.storage.format.folder_errors import DataFolderError, folder_error
+
+if TYPE_CHECKING:
+    from tidelog_server.app import Server
+    from tidelog_server.config import Config
+
+# How long a thread may hold the interpreter lock while another waits. By default a reader or sync that returns from the
+# disk waits 5 ms for the event loop, as long as ten syncs; this setting speeds up scans by about a tenth.
+_SWITCH_INTERVAL_S = 0.000_5
+_ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(context_settings=TAKES_SETTINGS, epilog=f"{SETTINGS_HELP} {SERVE_CODES}")(serve)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the command without loading the other commands. ``arguments`` begin with ``serve``."""
+    app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+    # Without a callback, Typer would drop the name of an app's only command.
+    app.callback()(lambda: None)
+    register(app)
+    app(args=list(arguments), prog_name="tidelog")
+
+
+def serve(context: typer.Context, config: ConfigOption = None) -> None:
+    """Run a server.
+
+    Prints one line when it accepts requests: text on a terminal, otherwise {"event": "ready", "grpc": "HOST:PORT",
+    "http": "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT drains requests in flight, for at most
+    server.shutdown_grace_s; the second exits immediately. SIGHUP reloads the configuration: log.level, log.format,
+    log.slow_append_ms, limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and
+    the log names changed settings that need a restart.
+    """
+
+    def load() -> "Config":
+        from tidelog_server.config import load_config
+
+        return load_config(config, os.environ, flags)
+
+    # Ordering: first, because later steps crash without these resources.
+    _check_limits()
+    settings, flags = effective_config(config, context.args), parse_settings(context.args)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    raise typer.Exit(event_loop.run(_serve(settings, load)))
+
+
+def _check_limits() -> None:
+    try:
+        check_process_limits()
+    except ProcessLimitError as error:
+        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
+
+
+async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
+    stop_asked, reload_asked = asyncio.Event(), asyncio.Event()
+    # Ordering: before the start, because recovery may take long and must be interruptible.
+    _handle_signals(asyncio.get_running_loop(), stop_asked, reload_asked)
+    server = await _start(config)
+    _announce(server, config.log.level)
+    while True:
+        reloading = asyncio.create_task(_reload_on_demand(server, reload_asked, load))
+        cause = await _run_until(server, stop_asked)
+        reloading.cancel()
+        may_start_again = cause is not None and server.may_start_again
+        if not may_start_again:
+            _end_at_the_latest_in(max(MIN_STOP_S, server.shutdown_grace_s))
+        await server.stop()
+        if cause is None:
+            return ExitCode.OK
+        if server.is_damaged:
+            raise CommandError(
+                f"the server stopped because stored data is damaged: {cause}. Copy the data folder, then restore a "
+                "backup",
+                ExitCode.DATA_LOSS,
+            )
+        if not may_start_again:
+            raise CommandError(
+                f"the server stopped because storage failed: {cause}. Check the disk, then restart the server",
+                ExitCode.STORAGE_FAILED,
+            )
+        # Start again from disk: the state in memory belongs to the expired lease.
+        started = await _start_unless(server.again, stop_asked)
+        if started is None:
+            return ExitCode.OK
+        server = started
+
+
+async def _start_unless(config: "Config", stop_asked: asyncio.Event) -> "Server | None":
+    """Start a new server after the previous one lost its lease, waiting for etcd; None if a signal arrives first."""
+    starting = asyncio.create_task(_start(config, waits_for_cluster=True))
+    asked = asyncio.create_task(stop_asked.wait())
+    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return None
+
+
+async def _reload_on_demand(server: "Server", asked: asyncio.Event, load: "Callable[[], Config]") -> None:
+    while True:
+        await asked.wait()
+        asked.clear()
+        server.reload(load)
+
+
+def _end_at_the_latest_in(seconds: float) -> None:
+    """Exit the process after ``seconds`` even if a client does not disconnect or the disk does not respond.
+
+    No acknowledged data can be lost: it is on disk, or with the operating system if the append asked only for that.
+    """
+
+    def end() -> None:
+        print(f"tidelog: the shutdown took longer than {seconds:g} s and was cut short", file=sys.stderr, flush=True)
+        os._exit(ExitCode.TIMEOUT)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    # A second timer, because the first needs the interpreter lock.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(math.ceil(seconds) + 1)
+
+
+def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
+    def on_signal(number: signal.Signals) -> None:
+        if stop_asked.is_set():
+            # No acknowledged data can be lost: it is on disk.
+            os._exit(128 + number)
+        stop_asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
+
+
+async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Server":
+    from tidelog_server.app import Server
+    from tidelog_server.config import ConfigError
+    from tidelog_server.security.service import SecurityError
+
+    try:
+        return await Server.start(config, before_serving=_freeze_garbage, waits_for_cluster=waits_for_cluster)
+    except ConfigError as error:
+        raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
+    except SecurityError as error:
+        raise CommandError(f"invalid security settings: {error}", ExitCode.BAD_CONFIG) from error
+    except (TidelogServerError, DataFolderError) as error:
+        raise CommandError(str(error), _code_of(error)) from error
+    except ProcessLimitError as error:
+        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
+    except OSError as error:
+        raise _system_failure(error, config) from error
+    except MemoryError as error:
+        raise CommandError("out of memory at start: give the server more memory", ExitCode.NO_RESOURCES) from error
+
+
+def _freeze_garbage() -> None:
+    """Exclude the objects of the start from garbage collection: a full collection of them would block for 50 ms."""
+    gc.collect()
+    gc.freeze()
+
+
+def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
+    match error:
+        case DataLossError():
+            return ExitCode.DATA_LOSS
+        case StorageUnreadableError():
+            return code_of_folder(folder_error(Path(), OSError(error.errno, "")))
+        case StorageFailedError():
+            return ExitCode.DATA_LOSS if error.is_damage else ExitCode.STORAGE_FAILED
+        case MetadataUnavailableError():
+            return ExitCode.UNAVAILABLE
+        case DataFolderError():
+            return code_of_folder(error)
+        case _:
+            return ExitCode.FAILURE
+
+
+def _system_failure(error: OSError, config: "Config") -> CommandError:
+    """Return the CommandError for an OSError during the start."""
+    if isinstance(error, socket.gaierror) or error.errno in _ADDRESS_ERRORS:
+        return CommandError(_address_advice(error, config), ExitCode.ADDRESS_UNUSABLE)
+    if isinstance(error, PermissionError):
+        return CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION)
+    problem = folder_error(config.storage.data_dir, error)
+    return CommandError(str(problem), code_of_folder(problem))
+
+
+def _address_advice(error: OSError, config: "Config") -> str:
+    server = config.server
+    return (
+        f"cannot listen on {server.host}:{server.grpc_port} (gRPC) and {server.http_host}:{server.http_port} "
+        f"(HTTP): {error.strerror or error}. Stop the process that listens there, or choose other ports with "
+        "--server.grpc_port and --server.http_port (0 for any free port)"
+    )
+
+
+def _announce(server: "Server", log_level: str) -> None:
+    if sys.stdout.isatty():
+        # On a terminal that shows the log, the log has already printed the addresses.
+        is_logged = sys.stderr.isatty() and log_level in ("debug", "info")
+        where = "" if is_logged else f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. "
+        text = f"{where}Press Ctrl-C to stop"
+    else:
+        text = json.dumps(
+            {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
+        )
+    print(text, flush=True)
+
+
+async def _run_until(server: "Server", stop_asked: asyncio.Event) -> str | None:
+    """Wait until a signal arrives or the server stops by itself; return the cause of the latter, otherwise None."""
+    asked = asyncio.create_task(stop_asked.wait())
+    stopped = asyncio.create_task(server.wait_stopped())
+    await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
+    cause = str(stopped.result()) if stopped.done() else None
+    if cause is None and sys.stdout.isatty():
+        note("stopping: draining requests in flight; press Ctrl-C again to exit immediately")
+    for task in (asked, stopped):
+        task.cancel()
+    await asyncio.gather(asked, stopped, return_exceptions=True)
+    return cause
