@@ -62,7 +62,7 @@ from tidelog_server.security.service import Security, SecuritySettings
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.gate import STORE_CHECK
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Server:
     @property
     def may_start_again(self) -> bool:
         """True if the server stopped because it lost its lease: a new server, of ``again``, can register."""
-        return self._node.has_lapsed and self._node.admission.failure is None
+        return self._node.has_lost_lease and self._node.admission.failure is None
 
     @property
     def is_damaged(self) -> bool:
@@ -407,7 +407,7 @@ class Server:
         self._stop_because(error.values["cause"] if isinstance(error, StorageFailedError) else error.message)
 
     def _lease_lost(self) -> None:
-        self._node.lapse(OwnershipLostError(self._config.cluster.node_id))
+        self._node.lose_lease(OwnershipLostError(self._config.cluster.node_id))
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
         if self._broker.cluster is not None and isinstance(cause, _LOST):
@@ -430,7 +430,7 @@ class Server:
             return f"storage failed: {admission.failure.values['cause']}"
         if admission.is_shutting_down:
             return "shutting down"
-        if admission.tenure is not None and not admission.tenure.is_held():
+        if admission.lease is not None and not admission.lease.is_held():
             return "the node's lease expired"
         if not self._is_serving:
             return "starting"
@@ -441,8 +441,8 @@ class Server:
     async def _render_metrics(self) -> bytes:
         wanted, metrics = self._config.metrics, self._metrics
         metrics.ready.set(self._why_not_ready() is None)
-        if (tenure := self._node.admission.tenure) is not None:
-            metrics.lease_remaining_seconds.replace([(tenure.node_id, tenure.left_s())])
+        if (lease := self._node.admission.lease) is not None:
+            metrics.lease_remaining_seconds.replace([(lease.node_id, lease.left_s())])
         if self._is_serving:
             self._node.refresh_metrics()
             self._broker.refresh_metrics(per_group=wanted.per_group)

@@ -18,7 +18,7 @@ from tidelog_server.metadata.etcd_connection import EtcdAccess
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Delete, MetadataStore, Put, RevisionConflictError, Versioned
 from tidelog_server.runtime.clock import SystemClock
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_testing.servers.etcd import EtcdProcess
 
 

@@ -30,8 +30,8 @@ import tidelog
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.format.folder_errors import DataFolderError
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.recovery.wal_scan import wal_files
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.faults.damage import (
     Content,
     content_of,

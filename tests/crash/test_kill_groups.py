@@ -225,7 +225,7 @@ def _forget_record(folder: Path, key: str) -> None:
     """Remove a record from the metadata as if it had never existed."""
     from tidelog_server.metadata import embedded
     from tidelog_server.metadata.store import Delete
-    from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+    from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 
     store = open_rocksdb_log_store(folder)
     try:

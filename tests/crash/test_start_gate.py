@@ -29,8 +29,8 @@ from tidelog_server.storage.format.folder_errors import (
 )
 from tidelog_server.storage.format.head_file import SLOT_BYTES
 from tidelog_server.storage.recovery.gate import pass_gate
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.recovery.wal_scan import wal_files
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.faults.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_testing.parts.entries import run_of_entries
@@ -389,7 +389,7 @@ def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from tidelog_server.storage.format.folder_errors import FolderInUseError\n"
-        "from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store\n"
+        "from tidelog_server.storage.recovery.open import open_rocksdb_log_store\n"
         "try: open_rocksdb_log_store(Path(sys.argv[1]))\n"
         "except FolderInUseError as error: print(error.pid, end='')\n"
     )
@@ -460,7 +460,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_testing.parts.entries import run_of_entries
 
 store = open_rocksdb_log_store(Path(sys.argv[1]))

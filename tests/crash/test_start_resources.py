@@ -21,8 +21,8 @@ from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.core.limits import MIB, MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES, OPEN_SPARE_BYTES
 from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.format.folder_errors import FolderForbiddenError, NoResourcesError
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.engine import system_errno
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.faults.damage import crashed_copy, damaged, digests, filled_store
 from tidelog_testing.faults.system_faults import injected, injection, require_strace
 from tidelog_testing.loads.workload import Load, create_channel, read_all
@@ -213,7 +213,7 @@ import os, resource, sys
 from pathlib import Path
 from tidelog_testing.faults.damage import content_of
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 
 store = open_rocksdb_log_store(Path(sys.argv[1]))
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

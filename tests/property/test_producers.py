@@ -34,7 +34,7 @@ from tidelog_server.log import producers as log_producers
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_server.storage.log_store import NOTHING_BESIDE
+from tidelog_server.storage.log_store import NO_SIDE_ROWS
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore, LastingStore
@@ -385,10 +385,10 @@ def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
 
 def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
     class BrokenStore(FaultyStore):
-        def write(self, entries: Any, beside: Any = NOTHING_BESIDE) -> None:
+        def write(self, entries: Any, side_rows: Any = NO_SIDE_ROWS) -> None:
             if entries:
                 raise KeyError("a defect")
-            super().write(entries, beside)
+            super().write(entries, side_rows)
 
     async def check() -> None:
         store = BrokenStore()

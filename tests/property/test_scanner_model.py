@@ -21,7 +21,7 @@ from tidelog_server.core.ticks import Tick
 from tidelog_server.log.scan.scanner import Page, ScanPlan, ScanSource
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_testing.parts.batches import Message, a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, running_node
 

@@ -19,9 +19,9 @@ from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
-from tidelog_server.storage.log_store import Beside, LogStore
+from tidelog_server.storage.log_store import LogStore, SideRows
 from tidelog_server.storage.memory import MemoryLogStore
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_testing.parts.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
 
 IDS = [0, 1, 2]
@@ -109,7 +109,7 @@ class StoreMachine(RuleBasedStateMachine):
         key = (vchannel_id, producer_id)
         result = Result(self.next_tick(vchannel_id) - 1, 1, 2, is_synced=True)
         window = self.windows.get(key, ProducerWindow(0)).opened().extended(result)
-        self.store.write([], Beside({key: window if is_kept else None}))
+        self.store.write([], SideRows({key: window if is_kept else None}))
         self.store.sync()
         self.windows.pop(key, None)
         if is_kept:
@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
         if vchannel_id not in self.written:
             return
         key, position = GroupKey(group, f"c/{vchannel_id}"), GroupPosition(vchannel_id, self.next_tick(vchannel_id), 1)
-        self.store.write([], Beside(positions={key: position if is_kept else None}))
+        self.store.write([], SideRows(positions={key: position if is_kept else None}))
         self.store.sync()
         self.positions.pop(key, None)
         if is_kept:
@@ -134,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
         staged = self.staged.setdefault(place, [])
         begin = len(staged)
         staged += counts
-        self.store.write([], Beside(staged=[self.batch(place, begin + i) for i in range(len(counts))]))
+        self.store.write([], SideRows(staged=[self.batch(place, begin + i) for i in range(len(counts))]))
 
     def batch(self, place: TxnPlace, index: int) -> StagedBatch:
         vchannel_id, txn_id = place
@@ -166,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
             del self.staged[place]
         self.committed.add(txn_id)
         self.outcomes[txn_id] = TxnOutcome(first_tick, True, tuple(runs))
-        self.store.write(entries, Beside(staged=together, outcomes={txn_id: self.outcomes[txn_id]}))
+        self.store.write(entries, SideRows(staged=together, outcomes={txn_id: self.outcomes[txn_id]}))
         self.store.sync()
         self.sequence += len(entries)
 
@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def forget_outcomes(self) -> None:
-        self.store.write([], Beside(outcomes=dict.fromkeys(self.outcomes)))
+        self.store.write([], SideRows(outcomes=dict.fromkeys(self.outcomes)))
         self.outcomes.clear()
 
     @rule(
@@ -190,7 +190,7 @@ class StoreMachine(RuleBasedStateMachine):
     def note_app(self, app: AppKey, version: int | None, *, is_last: bool) -> None:
         """Write a commit of an application without messages, or forget the application."""
         commit = None if version is None else AppCommit(version, 90, 0, True, is_last)
-        self.store.write([], Beside(app_commits={app: commit}))
+        self.store.write([], SideRows(app_commits={app: commit}))
         self.app_commits.pop(app, None)
         if commit is not None:
             self.app_commits[app] = commit

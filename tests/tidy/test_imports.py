@@ -50,7 +50,7 @@ HOMES = {
     "pydantic": ["server/tidelog_server/config*"],
     "pyspark": ["client/tidelog/spark/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "rich": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
-    "rocksdict": ["server/tidelog_server/storage/rocksdb/*", "server/tidelog_server/storage/recovery/checks.py"],
+    "rocksdict": ["server/tidelog_server/storage/rocksdb/*"],
     "typer": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "uvloop": ["client/tidelog_cli/event_loop.py"],
 }

@@ -28,15 +28,15 @@ from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.core.transactions import AppCommit
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore, Table
 from tidelog_server.metadata.store import Put, Versioned
-from tidelog_server.storage.log_store import Beside
+from tidelog_server.storage.log_store import SideRows
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.recovery.view import make_recovery_view
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.snapshot import StoredLog, open_stored_log
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 _ROOT: Final = "tidelog"
 _HEADERS_PER_PAGE: Final = 256
-_BESIDE_PER_WRITE: Final = 1_000
+_SIDE_ROWS_PER_WRITE: Final = 1_000
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -100,7 +100,7 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
                 _replay_log(log, store, tick, report, meter)
                 # The new store has no message between this tick and the requested one, so the two are equivalent.
                 last_tick = report.end_tick - 1
-                _replay_beside(log, store, last_tick, report)
+                _replay_side_rows(log, store, last_tick, report)
                 await _replay_metadata(log.metadata, store, last_tick, report)
                 store.sync()
                 head = store.head
@@ -186,11 +186,11 @@ def _write(
         report.kept_batches += 1
         report.kept_messages += header.count
         size_bytes += header.columns_bytes
-    store.write(entries, Beside(staged=staged))
+    store.write(entries, SideRows(staged=staged))
     meter(size_bytes)
 
 
-def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
+def _replay_side_rows(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
     windows: dict[ProducerKey, ProducerWindow | None] = {}
     for producer, before in log.windows().items():
         after = window_until(before, tick)
@@ -208,15 +208,15 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
     app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}
     report.forgotten_apps = len(log.app_commits) - len(app_commits)
     for window_page in _pages(windows):
-        store.write([], Beside(windows=window_page))
+        store.write([], SideRows(windows=window_page))
     for position_page in _pages(positions):
-        store.write([], Beside(positions=position_page))
+        store.write([], SideRows(positions=position_page))
     for outcome_page in _pages(outcomes):
-        store.write([], Beside(outcomes=outcome_page))
+        store.write([], SideRows(outcomes=outcome_page))
     for app_page in _pages(app_commits):
-        store.write([], Beside(app_commits=app_page))
+        store.write([], SideRows(app_commits=app_page))
     # Keep the floors: rows evicted before the tick stay unknown, and the time of an eviction is not recorded.
-    store.write([], Beside(floors=log.floors))
+    store.write([], SideRows(floors=log.floors))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
 
@@ -241,8 +241,8 @@ def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
 
 def _pages(rows: Mapping[_Key, _Value]) -> Iterator[dict[_Key, _Value]]:
     items = list(rows.items())
-    for start in range(0, len(items), _BESIDE_PER_WRITE):
-        yield dict(items[start : start + _BESIDE_PER_WRITE])
+    for start in range(0, len(items), _SIDE_ROWS_PER_WRITE):
+        yield dict(items[start : start + _SIDE_ROWS_PER_WRITE])
 
 
 async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:

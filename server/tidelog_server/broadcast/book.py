@@ -24,7 +24,7 @@ from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.storage.log_store import Beside
+from tidelog_server.storage.log_store import SideRows
 
 
 def awaitable() -> "asyncio.Future[Any]":
@@ -184,7 +184,7 @@ class BroadcastBook:
             return
         changes = dict(map(self._node.shared.producers.remove, self.stale_windows))
         self.stale_windows.clear()
-        await self._node.committer.run(lambda: self._node.store.write([], Beside(changes)))
+        await self._node.committer.run(lambda: self._node.store.write([], SideRows(changes)))
 
     @property
     def waiters(self) -> int:

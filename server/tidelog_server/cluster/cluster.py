@@ -25,8 +25,8 @@ from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLead
 from tidelog_server.core.limits import LEASE_HELD_PART, MAX_NODES, TICK_SAVE_AHEAD_MS
 from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord
 from tidelog_server.core.ticks import Tick
+from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import TickOracle
-from tidelog_server.log.tenure import Tenure
 from tidelog_server.metadata.store import Put, RevisionConflictError, SharedMetadataStore, Watched
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.tasks import TaskOwner
@@ -54,7 +54,7 @@ class Cluster:
 
     Attributes:
         record: This node's registration record.
-        tenure: Whether this node holds its lease and may serve its channels.
+        lease: Whether this node holds its lease and may serve its channels.
         nodes: Registered nodes by node id; includes this one once it is registered.
         oracle: This node's source of ticks.
         peers: Calls to other nodes.
@@ -71,7 +71,7 @@ class Cluster:
         lease_ttl_s: int,
     ) -> None:
         self.record = record
-        self.tenure = Tenure(clock, record.node_id)
+        self.lease = LeaseValidity(clock, record.node_id)
         self.nodes: dict[str, Node] = {}
         self.oracle = ClusterOracle(clock, self._fetch)
         self.peers = peers
@@ -80,7 +80,7 @@ class Cluster:
         self._clock = clock
         self._root = root
         self._lease_ttl_s = lease_ttl_s
-        self._session = Session(store, clock, self.tenure, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
+        self._session = Session(store, clock, self.lease, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
         self._leader: Node | None = None
         self._has_led = asyncio.Event()
         # Incremented whenever a node registers or leaves.
@@ -139,14 +139,14 @@ class Cluster:
             NotLeaderError: This node is not the leader.
             OwnershipLostError, MetadataUnavailableError: This node may no longer lead.
         """
-        self.tenure.check()
+        self.lease.check()
         if self.oracle.leading is None:
             leader = self._leader
             raise NotLeaderError(
                 node_id=leader.record.node_id if leader else "", address=leader.record.address if leader else ""
             )
         first = await self.oracle.allocate(count)
-        self.tenure.check()
+        self.lease.check()
         return first
 
     def owner(self, channel: str, node_id: str) -> ChannelOwner:

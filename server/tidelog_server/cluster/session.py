@@ -11,7 +11,7 @@ import structlog
 
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.nodes import NodeRecord
-from tidelog_server.log.tenure import Tenure
+from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.metadata.store import Fence, Put, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.clock import Clock
 
@@ -26,10 +26,10 @@ _log = structlog.get_logger()
 class Session:
     """The registration of one process under a node's id. Lives on the event loop."""
 
-    def __init__(self, store: SharedMetadataStore, clock: Clock, tenure: Tenure, *, key: str, ttl_s: int) -> None:
+    def __init__(self, store: SharedMetadataStore, clock: Clock, lease: LeaseValidity, *, key: str, ttl_s: int) -> None:
         self._store = store
         self._clock = clock
-        self._tenure = tenure
+        self._lease = lease
         self._key = key
         self._ttl_s = ttl_s
         self._lease_id = 0
@@ -66,16 +66,16 @@ class Session:
             except MetadataUnavailableError:
                 await asyncio.sleep(_LOOK_AGAIN_S)
             else:
-                self._tenure.begin(term, asked_s, self._lease_s)
+                self._lease.begin(term, asked_s, self._lease_s)
                 self._store.set_fence(Fence(self._key, term, record.node_id))
                 return term
 
     async def keep(self) -> None:
         """Renew the lease until it is lost, then raise OwnershipLostError."""
-        while self._tenure.is_held():
+        while self._lease.is_held():
             asked_s = self._clock.monotonic_s()
             try:
-                async with asyncio.timeout(self._tenure.left_s()):
+                async with asyncio.timeout(self._lease.left_s()):
                     left_s = await self._store.renew_lease(self._lease_id)
             except TimeoutError:
                 break
@@ -84,15 +84,15 @@ class Session:
                 continue
             if left_s == 0:
                 # It has expired, or etcd has lost it. Either way another process may register from now on.
-                self._tenure.end()
+                self._lease.end()
                 break
-            self._tenure.renewed(asked_s, left_s)
-            await asyncio.sleep(min(self._lease_s / _RENEWALS, self._tenure.left_s()))
-        raise OwnershipLostError(self._tenure.node_id)
+            self._lease.renewed(asked_s, left_s)
+            await asyncio.sleep(min(self._lease_s / _RENEWALS, self._lease.left_s()))
+        raise OwnershipLostError(self._lease.node_id)
 
     async def leave(self) -> None:
         """Revoke the lease, so that the next process need not wait for its expiry. A failure is only logged."""
-        self._tenure.end()
+        self._lease.end()
         if self._lease_id:
             try:
                 async with asyncio.timeout(_LEAVE_WITHIN_S):

@@ -53,12 +53,12 @@ def check_channel_name(name: str) -> str:
     return name
 
 
-def is_own_channel(name: str) -> bool:
+def is_system_channel(name: str) -> bool:
     """Return whether this is a system channel of the server, which callers may only read and describe."""
     return name == AUDIT_CHANNEL or name.startswith(f"{AUDIT_CHANNEL}-")
 
 
-def own_channel_name(name: str, node_id: str) -> str:
+def system_channel_name(name: str, node_id: str) -> str:
     """Return a system channel's name on a node: each node of a cluster has its own."""
     return f"{name}-{node_id}" if node_id and name == AUDIT_CHANNEL else name
 

@@ -19,11 +19,11 @@ from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL
+from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
-from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore, VchannelTail
 
@@ -37,7 +37,7 @@ class Admission:
     Attributes:
         submitted_bytes: Bytes of columns submitted since the start.
         free_disk_bytes: Last measured free space, less the estimated use of later appends; None before the first check.
-        tenure: Lease of the node; None outside of a cluster.
+        lease: Lease of the node; None outside of a cluster.
     """
 
     limits: Limits
@@ -46,7 +46,7 @@ class Admission:
     is_shutting_down: bool = False
     free_disk_bytes: int | None = None
     failure: StorageFailedError | None = None
-    tenure: Tenure | None = None
+    lease: LeaseValidity | None = None
 
     @property
     def is_disk_full(self) -> bool:
@@ -68,8 +68,8 @@ class Admission:
 
     def check_serving(self) -> None:
         """Raise if the node serves no requests now, not even reads."""
-        if self.tenure is not None:
-            self.tenure.check()
+        if self.lease is not None:
+            self.lease.check()
         if self.is_shutting_down:
             raise ShutdownError
 
@@ -186,7 +186,13 @@ class ChannelLog:
         return Tick(self._in_flight[0]) if self._in_flight else None
 
     def try_append(
-        self, vchannel: VchannelLog, batch: Batch, options: AppendOptions, on_settled: Settled, *, is_own: bool = False
+        self,
+        vchannel: VchannelLog,
+        batch: Batch,
+        options: AppendOptions,
+        on_settled: Settled,
+        *,
+        is_system: bool = False,
     ) -> PendingAppend | None:
         """Append at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
@@ -205,7 +211,7 @@ class ChannelLog:
         producer = options.producer
         if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
             return repeated
-        if is_own:
+        if is_system:
             self._node.admission.check_storage()
         else:
             self._node.admission.check()

@@ -26,12 +26,12 @@ from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorChange
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
+from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.slow_appends import SlowAppends
-from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, LogStore
+from tidelog_server.storage.log_store import NO_SIDE_ROWS, LogStore, SideRows
 
 Result = TypeVar("Result")
 
@@ -184,7 +184,7 @@ class GroupCommitter:
         on_failure: Callable[[LogFailure], None],
     ) -> None:
         # Set before the first append if this node is part of a cluster.
-        self.tenure: Tenure | None = None
+        self.lease: LeaseValidity | None = None
         self._store = store
         self._clock = clock
         self._metrics = metrics
@@ -349,14 +349,14 @@ class GroupCommitter:
         return _Group(appends, size_bytes, needs_sync)
 
     def _write(self, group: _Group) -> None:
-        group.failure = self._failure or self._lapse()
+        group.failure = self._failure or self._lease_lost()
         if group.failure is not None:
             return
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
         entries = [entry for append in group.appends for entry in append.entries]
-        beside = _beside(group.appends)
-        group.failure = self._attempt(lambda: self._store.write(entries, beside))
+        side_rows = _side_rows(group.appends)
+        group.failure = self._attempt(lambda: self._store.write(entries, side_rows))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 
@@ -377,7 +377,7 @@ class GroupCommitter:
         if group.failure is None:
             self._on_committed(group.appends)
             # Ordering: after the sync. The entries stay in the log, but they are no longer acknowledged.
-            group.failure = self._lapse()
+            group.failure = self._lease_lost()
         if group.failure is not None:
             self._on_failure(group.failure)
         for append in group.appends:
@@ -466,11 +466,11 @@ class GroupCommitter:
             self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
             raise
 
-    def _lapse(self) -> LogFailure | None:
+    def _lease_lost(self) -> LogFailure | None:
         """Return the cause if the node's lease has expired; the log then stops."""
-        if self.tenure is None or self.tenure.is_held():
+        if self.lease is None or self.lease.is_held():
             return None
-        return self._fail(OwnershipLostError(self.tenure.node_id))
+        return self._fail(OwnershipLostError(self.lease.node_id))
 
     def _attempt(self, change: Callable[[], None]) -> LogFailure | None:
         """Run a write or a sync; return the cause if it failed, which stops the log."""
@@ -535,7 +535,7 @@ async def _durable(done: "asyncio.Future[PendingAppend]") -> None:
         raise append.failure.with_effect(Effect.UNKNOWN)
 
 
-def _beside(appends: Sequence[PendingAppend]) -> Beside:
+def _side_rows(appends: Sequence[PendingAppend]) -> SideRows:
     """Return the changes that are written together with the entries of a group."""
     # Later changes replace earlier ones.
     windows = dict(change for append in appends for change in append.windows)
@@ -544,5 +544,5 @@ def _beside(appends: Sequence[PendingAppend]) -> Beside:
     staged = [batch for append in appends for batch in append.staged]
     app_commits = dict(change for append in appends for change in append.app_commits)
     floors = dict(change for append in appends for change in append.floors)
-    beside = Beside(windows, staged, outcomes, positions, app_commits, floors)
-    return beside if any(beside) else NOTHING_BESIDE
+    side_rows = SideRows(windows, staged, outcomes, positions, app_commits, floors)
+    return side_rows if any(side_rows) else NO_SIDE_ROWS

@@ -13,12 +13,12 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
+from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
-from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
@@ -57,7 +57,7 @@ class LogNode:
         self.clock = clock
         self._folder = folder
         self._is_disk_full = False
-        self.has_lapsed = False
+        self.has_lost_lease = False
         self._on_failure = on_failure
         # Events set when the node begins to shut down, to wake calls that wait for more work.
         self.watchers: set[asyncio.Event] = set()
@@ -73,9 +73,9 @@ class LogNode:
         # Called with durable positions of consumer groups, before their commits are answered.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
 
-    def hold(self, tenure: Tenure) -> None:
-        """Serve only while ``tenure`` is held: this node is part of a cluster."""
-        self.admission.tenure = self.committer.tenure = tenure
+    def hold_lease(self, lease: LeaseValidity) -> None:
+        """Serve only while ``lease`` is held: this node is part of a cluster."""
+        self.admission.lease = self.committer.lease = lease
 
     def open(self, oracle: Oracle) -> None:
         """Take ticks from ``oracle``, which is above every tick in the log."""
@@ -171,14 +171,14 @@ class LogNode:
             if vchannel.followers:
                 vchannel.wake_followers()
 
-    def lapse(self, error: OwnershipLostError) -> None:
+    def lose_lease(self, error: OwnershipLostError) -> None:
         """Stop serving: the lease is lost."""
-        if self.has_lapsed:
+        if self.has_lost_lease:
             return
-        self.has_lapsed = True
-        assert self.admission.tenure is not None
-        self.admission.tenure.end()
-        _log.warning("lease_lost", node=error.values["node_id"], term=self.admission.tenure.term)
+        self.has_lost_lease = True
+        assert self.admission.lease is not None
+        self.admission.lease.end()
+        _log.warning("lease_lost", node=error.values["node_id"], term=self.admission.lease.term)
         for watcher in self.watchers:
             watcher.set()
         for log in self._logs.values():
@@ -187,7 +187,7 @@ class LogNode:
 
     def _failed(self, error: LogFailure) -> None:
         if isinstance(error, OwnershipLostError):
-            self.lapse(error)
+            self.lose_lease(error)
             return
         if self.admission.failure is not None:
             return

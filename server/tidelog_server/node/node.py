@@ -26,7 +26,7 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
-from tidelog_server.core.names import is_own_channel, own_channel_name, parse_vchannel_name
+from tidelog_server.core.names import is_system_channel, parse_vchannel_name, system_channel_name
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.core.producers import ProducerWindow
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
@@ -117,7 +117,7 @@ class Broker:
             DataLossError: Catalog and store contradict each other.
         """
         self.cluster = cluster
-        self._node.hold(cluster.tenure)
+        self._node.hold_lease(cluster.lease)
         self._node.open(cluster.oracle)
         catalog = Catalog(metadata, ROOT, cluster.node_id)
         # Groups and broadcasts are local to this node, so their records have a root of their own.
@@ -362,19 +362,19 @@ class Broker:
         return log, log.vchannels[parsed.index]
 
     def find_to_read(self, name: str) -> tuple[ChannelLog, VchannelLog]:
-        """As ``find``; ``name`` may also be one of the server's own channels."""
+        """As ``find``; ``name`` may also be a system channel."""
         channel, _, index = name.partition("/")
-        if not is_own_channel(channel) or index not in ("", "0"):
+        if not is_system_channel(channel) or index not in ("", "0"):
             return self.find(name)
-        log = self.find_channel(own_channel_name(channel, self._node_id))
+        log = self.find_channel(system_channel_name(channel, self._node_id))
         return log, log.vchannels[0]
 
     async def ensure_own_channel(self, name: str) -> None:
-        """Create one of the server's own channels, with one vchannel, if it does not exist."""
-        assert is_own_channel(name)
+        """Create a system channel, with one vchannel, if it does not exist."""
+        assert is_system_channel(name)
         wanted = NewChannels(vchannels=1, owner=Owner(role="tidelog"), is_placed=False)
-        own_name = own_channel_name(name, self._node_id)
-        await self._tasks.finish(self._create([own_name], wanted, if_not_exists=True))
+        system_name = system_channel_name(name, self._node_id)
+        await self._tasks.finish(self._create([system_name], wanted, if_not_exists=True))
 
     def find_channel(self, name: str) -> ChannelLog:
         """Return the channel called ``name``. Raises ChannelNotExistError, NotOwnerError."""
@@ -430,7 +430,7 @@ class Broker:
         return window
 
     async def trim(
-        self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_own: bool = False
+        self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_system: bool = False
     ) -> Tick:
         """Trim a vchannel, durably; return the first tick that is still available. Cancelling does not stop it.
 
@@ -438,10 +438,10 @@ class Broker:
             name: The vchannel.
             before_tick: Messages with smaller ticks are removed; with neither bound, all acknowledged messages are.
             before_ms: The same by time, in milliseconds since the epoch; overrides ``before_tick``.
-            is_own: True to accept the server's own channels, of which the newest message is kept.
+            is_system: True to accept system channels, of which the newest message is kept.
         """
         self._node.admission.check_storage()
-        log, vchannel = self.find_to_read(name) if is_own else self.find(name)
+        log, vchannel = self.find_to_read(name) if is_system else self.find(name)
         if before_ms is not None:
             before_tick = compose(before_ms)
         return await self._tasks.finish(self._trim(log, vchannel, before_tick))
@@ -450,7 +450,7 @@ class Broker:
         async with self._changes:
             log.check_open()
             # Ordering: trim durable messages only, so that an append in flight is not half trimmed.
-            end_tick = vchannel.durable_tick + (not is_own_channel(log.name))
+            end_tick = vchannel.durable_tick + (not is_system_channel(log.name))
             cut = end_tick if before_tick is None else min(before_tick, end_tick)
             tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, cut))
             vchannel.trim_tick = tail.trim_tick
@@ -469,7 +469,7 @@ class Broker:
     def _log_of(self, channel: str, name: str) -> ChannelLog:
         """Return the log of ``channel``; ``name`` is the requested name, for errors. Raises as ``find``."""
         if self.cluster is not None:
-            self.cluster.tenure.check()
+            self.cluster.lease.check()
         log = self._logs.get(channel)
         if log is None:
             self.ownership.check_here(channel, name)

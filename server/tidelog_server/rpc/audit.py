@@ -217,10 +217,10 @@ class AuditLog:
             if not settled.done():
                 settled.set_result(None)
 
-        append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_own=True)
+        append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True)
         while append is None:
             await self._node.shared.oracle.prepare(len(lines), NO_TICK)
-            append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_own=True)
+            append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True)
         await settled
         if append.failure is not None:
             raise append.failure

@@ -113,7 +113,7 @@ class Grants:
     def allow(self, verb: Verb, name: str) -> bool:
         """Return whether ``verb`` is permitted on the channel or group called ``name``."""
         if name.startswith(RESERVED_PREFIX):
-            # Administrators may read and trim the server's own channels; all other changes are refused.
+            # Administrators may read and trim system channels; all other changes are refused.
             needed = {Verb.READ: Verb.ADMIN_READ, Verb.CHANNEL_TRUNCATE: Verb.ADMIN_WRITE}.get(verb)
             return needed in self._verbs
         if verb in self._wide or Grant(verb, name) in self._exact:

@@ -80,7 +80,7 @@ class StoreHead(NamedTuple):
     last_tick: Tick
 
 
-class Beside(NamedTuple):
+class SideRows(NamedTuple):
     """Changes written atomically with entries, or without any.
 
     Attributes:
@@ -100,7 +100,7 @@ class Beside(NamedTuple):
     floors: Mapping[FloorKey, int | None] = MappingProxyType({})
 
 
-NOTHING_BESIDE: Final = Beside()
+NO_SIDE_ROWS: Final = SideRows()
 
 
 class LogStore(Protocol):
@@ -125,8 +125,8 @@ class LogStore(Protocol):
         """The last entry written."""
         ...
 
-    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
-        """Write entries and the changes in ``beside`` in one atomic write, in order.
+    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+        """Write entries and the changes in ``side_rows`` in one atomic write, in order.
 
         The columns of an entry with ``staged`` are those of the staged batch of its vchannel, transaction and number.
         All other staged batches of the transaction on the vchannel are retained until the last of its entries is

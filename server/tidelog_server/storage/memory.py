@@ -25,7 +25,7 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import NO_SIDE_ROWS, Chunk, SideRows, StoreHead, VchannelTail
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -68,14 +68,14 @@ class MemoryLogStore:
         """See LogStore."""
         return self._state.head
 
-    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
+    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
         """See LogStore."""
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
             self._state.begin()
             staged_entries = [self._state.stage(entry) for entry in entries]
             # Before the entries: a transaction may stage its last batches and commit in one write.
-            self._write_beside(beside)
+            self._write_side_rows(side_rows)
             for entry, staged in zip(entries, staged_entries, strict=True):
                 rows = self._rows[entry.vchannel_id]
                 rows.base_ticks.append(entry.base_tick)
@@ -93,15 +93,15 @@ class MemoryLogStore:
         assert entry.txn is not None
         return self._staged[entry.vchannel_id, entry.txn.txn_id][entry.staged.sequence]
 
-    def _write_beside(self, beside: Beside) -> None:
-        for batch in beside.staged:
+    def _write_side_rows(self, side_rows: SideRows) -> None:
+        for batch in side_rows.staged:
             assert batch.vchannel_id in self._state.tails
             self._staged.setdefault((batch.vchannel_id, batch.txn_id), {})[batch.sequence] = batch.columns
-        _replace(self._windows, beside.windows)
-        _replace(self._outcomes, beside.outcomes)
-        _replace(self._positions, beside.positions)
-        _replace(self._app_commits, beside.app_commits)
-        _replace(self._floors, beside.floors)
+        _replace(self._windows, side_rows.windows)
+        _replace(self._outcomes, side_rows.outcomes)
+        _replace(self._positions, side_rows.positions)
+        _replace(self._app_commits, side_rows.app_commits)
+        _replace(self._floors, side_rows.floors)
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidelog_server.storage.format.head_file import read_head
 from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.parts.entries import place_and_columns, read_all, run_of_entries
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside
+from tidelog_server.storage.log_store import NO_SIDE_ROWS, SideRows
 from tidelog_server.storage.memory import MemoryLogStore
 
 
@@ -33,13 +33,13 @@ class FaultyStore(MemoryLogStore):
         self.has_synced = threading.Event()
         self.on_headers: Callable[[], None] = lambda: None
 
-    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
+    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
         """Write, or fail."""
         self.written.append(list(entries))
         self.has_written.set()
         if 0 < self.fails_at_write <= len(self.written):
             raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
-        super().write(entries, beside)
+        super().write(entries, side_rows)
 
     def sync(self) -> None:
         """Wait until the test allows it, then sync, or fail."""

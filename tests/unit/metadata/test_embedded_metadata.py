@@ -13,7 +13,7 @@ import pytest
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.metadata.embedded import SUMMARY_KEY, EmbeddedMetadataStore
 from tidelog_server.metadata.store import Delete, Put
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 
 
 @dataclass

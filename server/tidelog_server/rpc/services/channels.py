@@ -12,7 +12,7 @@ from tidelog_server.core.limits import (
     MAX_OWNER_FIELD_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
 )
-from tidelog_server.core.names import check_channel_name, is_own_channel
+from tidelog_server.core.names import check_channel_name, is_system_channel
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
 from tidelog_server.node.node import Broker, ChannelState
 from tidelog_server.rpc.context import Context
@@ -131,7 +131,7 @@ def _check_names(names: Sequence[str], *, are_read: bool = False) -> None:
             f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
         )
     for name in names:
-        if not (are_read and is_own_channel(name)):
+        if not (are_read and is_system_channel(name)):
             check_channel_name(name)
     if len(set(names)) < len(names):
         raise InvalidRequestError("the request names a channel twice", field="names")

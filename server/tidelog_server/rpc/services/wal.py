@@ -6,7 +6,7 @@ from typing import Any
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
-from tidelog_server.core.names import is_own_channel
+from tidelog_server.core.names import is_system_channel
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.tick_lead import allocate_for_caller
@@ -93,13 +93,13 @@ class WalService:
         """Trim a prefix of a vchannel."""
         name, access = request.vchannel, current_access()
         # If authentication is off, calls are not audited, so the audit log must not be trimmed.
-        is_own = access is not None and is_own_channel(name.partition("/")[0])
+        is_system = access is not None and is_system_channel(name.partition("/")[0])
         match request.WhichOneof("until"):
             case "before_tick" if request.before_tick <= MAX_TICK:
-                first = await self._broker.trim(name, before_tick=request.before_tick, is_own=is_own)
+                first = await self._broker.trim(name, before_tick=request.before_tick, is_system=is_system)
             case "before_time_ms" if request.before_time_ms <= MAX_PHYSICAL_MS:
-                first = await self._broker.trim(name, before_ms=request.before_time_ms, is_own=is_own)
-            case "all" if is_own:
+                first = await self._broker.trim(name, before_ms=request.before_time_ms, is_system=is_system)
+            case "all" if is_system:
                 raise InvalidRequestError(
                     f"'{name}' cannot be trimmed as a whole: set before_tick or before_time_ms", field="until"
                 )

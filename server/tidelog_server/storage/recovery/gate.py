@@ -1,7 +1,7 @@
 """The start-up gate: opens nothing for writing before a read-only check has shown that all data is there.
 
 RocksDB alone cannot distinguish a damaged log from an ordinary crash: it opens in both cases with what is left, and
-deletes the rest. So a child process opens a view of the database (see recovery_view) read-only with a deadline and
+deletes the rest. So a child process opens a view of the database (see ``view``) read-only with a deadline and
 compares what it finds with HEAD and with the sparse index. A refused start modifies nothing.
 """
 

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from rocksdict import WriteBatch
-
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.format.codec import pack_store, unpack_store
+from tidelog_server.storage.format.codec import unpack_store
 from tidelog_server.storage.format.head_file import HeadFile, read_head
 from tidelog_server.storage.format.keys import STORE_KEY
 from tidelog_server.storage.rocksdb.engine import close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb.index import write_store_row
 
 
 def restamp(path: Path, incarnation: bytes) -> None:
@@ -29,11 +28,7 @@ def restamp(path: Path, incarnation: bytes) -> None:
             if row is None:
                 raise DataLossError("the store's own row is missing in the index")
             store = unpack_store(row)._replace(incarnation=incarnation)
-            batch = WriteBatch(raw_mode=True)
-            batch.put(STORE_KEY, pack_store(store), engine.handles["index"])
-            engine.db.write(batch)
-            engine.db.flush_wal(True)
-            engine_sequence = engine.db.latest_sequence_number()
+            engine_sequence = write_store_row(engine, store)
         finally:
             close_engine(engine)
     file = HeadFile.open(path / "HEAD")

@@ -12,8 +12,8 @@ from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.storage.format.codec import TailRow
-from tidelog_server.storage.recovery.checks import StoreIndex, load_index, load_positions, load_windows
 from tidelog_server.storage.rocksdb.engine import Engine, close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, load_positions, load_windows
 from tidelog_server.storage.rocksdb.reader import EntryReader
 from tidelog_server.storage.rocksdb.table import RocksdbTable
 

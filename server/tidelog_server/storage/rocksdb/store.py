@@ -62,15 +62,7 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
-from tidelog_server.storage.recovery.checks import (
-    load_app_commits,
-    load_floors,
-    load_outcomes,
-    load_positions,
-    load_txns,
-    load_windows,
-)
+from tidelog_server.storage.log_store import NO_SIDE_ROWS, Chunk, SideRows, StoreHead, VchannelTail
 from tidelog_server.storage.rocksdb.checkpoint import flush_families, make_checkpoint
 from tidelog_server.storage.rocksdb.engine import (
     Engine,
@@ -78,6 +70,14 @@ from tidelog_server.storage.rocksdb.engine import (
     error_text,
     is_damage,
     is_engine_error,
+)
+from tidelog_server.storage.rocksdb.index import (
+    load_app_commits,
+    load_floors,
+    load_outcomes,
+    load_positions,
+    load_txns,
+    load_windows,
 )
 from tidelog_server.storage.rocksdb.pressure import engine_metrics, stall_reason
 from tidelog_server.storage.rocksdb.reader import EntryReader
@@ -146,7 +146,7 @@ class RocksdbLogStore:
         """Cause if the store has stopped; None while it works. Any thread."""
         return self._failure
 
-    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
+    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
         """See LogStore."""
         self._check_works()
         handles, state = self._engine.handles, self._state
@@ -170,8 +170,8 @@ class RocksdbLogStore:
                 row = pack_chunk(entry.vchannel_id, chunk)
                 put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
         self._unasked_bytes += len(entries) * _ROWS_BYTES
-        if beside is not NOTHING_BESIDE:
-            self._put_beside(batch, beside)
+        if side_rows is not NO_SIDE_ROWS:
+            self._put_side_rows(batch, side_rows)
         # Ordering: after the batches, because a transaction may stage its last ones and commit in one write.
         for place, last_tick in committed.items():
             batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
@@ -185,37 +185,37 @@ class RocksdbLogStore:
                 last.last_tick, last.vchannel_id, last.base_tick, before.engine_sequence, False,
             )  # fmt: skip
 
-    def _put_beside(self, batch: WriteBatch, beside: Beside) -> None:
+    def _put_side_rows(self, batch: WriteBatch, side_rows: SideRows) -> None:
         handles = self._engine.handles
         producers, staged, index = handles["producers"], handles["staged"], handles["index"]
-        for (vchannel_id, producer_id), window in beside.windows.items():
+        for (vchannel_id, producer_id), window in side_rows.windows.items():
             row_key = producer_key(vchannel_id, producer_id)
             if window is None:
                 batch.delete(row_key, producers)
             else:
                 batch.put(row_key, pack_window(vchannel_id, producer_id, window), producers)
                 self._unasked_bytes += len(window.results)
-        for vchannel_id, txn_id, sequence, columns in beside.staged:
+        for vchannel_id, txn_id, sequence, columns in side_rows.staged:
             assert vchannel_id in self._state.tails
             batch.put(staged_key(vchannel_id, txn_id, sequence), columns, staged)
             batch.put(txn_key(vchannel_id, txn_id), pack_txn(vchannel_id, txn_id, NO_TICK), index)
             self._unasked_bytes += len(columns) + _ROWS_BYTES
-        self._put_commits(batch, beside)
-        self._put_positions(batch, beside.positions)
+        self._put_commits(batch, side_rows)
+        self._put_positions(batch, side_rows.positions)
 
-    def _put_commits(self, batch: WriteBatch, beside: Beside) -> None:
+    def _put_commits(self, batch: WriteBatch, side_rows: SideRows) -> None:
         index = self._engine.handles["index"]
-        for txn_id, outcome in beside.outcomes.items():
+        for txn_id, outcome in side_rows.outcomes.items():
             if outcome is None:
                 batch.delete(outcome_key(txn_id), index)
             else:
                 batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
-        for app, commit in beside.app_commits.items():
+        for app, commit in side_rows.app_commits.items():
             if commit is None:
                 batch.delete(app_key(app), index)
             else:
                 batch.put(app_key(app), pack_app_commit(app, commit), index)
-        for key, number in beside.floors.items():
+        for key, number in side_rows.floors.items():
             if number is None:
                 batch.delete(floor_key(key), index)
             else:

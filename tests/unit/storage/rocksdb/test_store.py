@@ -17,11 +17,11 @@ from tidelog_server.core.limits import MIB
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.format.codec import TailRow, pack_app_commit, pack_outcome, pack_txn
 from tidelog_server.storage.format.keys import app_key, chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
-from tidelog_server.storage.log_store import Beside, LogStore
+from tidelog_server.storage.log_store import LogStore, SideRows
+from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb import pressure
 from tidelog_server.storage.rocksdb import store as rocksdb_log_store
 from tidelog_server.storage.rocksdb.engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
-from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.parts.entries import (
     END,
@@ -77,8 +77,8 @@ def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Pat
     gone = AppKey("", "gone")
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1])
-    store.write([new_entry(1, FIRST_TICK)], Beside(app_commits={**commits, gone: commits[ETL]}))
-    store.write([], Beside(app_commits={gone: None}))
+    store.write([new_entry(1, FIRST_TICK)], SideRows(app_commits={**commits, gone: commits[ETL]}))
+    store.write([], SideRows(app_commits={gone: None}))
     store.close()
     store = open_rocksdb_log_store(tmp_path / "store")
     assert store.app_commits() == commits
@@ -388,7 +388,7 @@ def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str) -> None:
     store.write(entries)
     if "staged" in what:
         last = new_entry(1, entries[-1].last_tick + 1)
-        store.write([], Beside(staged=[staged_batch(last, 50, 1)]))
+        store.write([], SideRows(staged=[staged_batch(last, 50, 1)]))
         store.write([committed(last, 50, 1, last.base_tick, last.last_tick)])
     SPOILERS[what](store._engine, store._state.tails[1])
     store.close()

@@ -14,7 +14,7 @@ from tidelog_server.runtime.clock import Clock
 _NEVER: Final = float("-inf")
 
 
-class Tenure:
+class LeaseValidity:
     """Lease validity. Checked for each append, so it is one comparison.
 
     Invariant: while it is held, the grantor's lease has not expired: the lease began no earlier than the request was

@@ -5,7 +5,6 @@ from pathlib import Path
 from secrets import token_bytes
 
 import structlog
-from rocksdict import WriteBatch
 
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.errors import DataLossError
@@ -13,7 +12,7 @@ from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import OPEN_SPARE_BYTES
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.runtime.process_limits import check_process_limits
-from tidelog_server.storage.format.codec import StoreRow, first_hash, pack_store
+from tidelog_server.storage.format.codec import StoreRow, first_hash
 from tidelog_server.storage.format.data_folder import (
     FORMAT_STAMP,
     UNFINISHED_STAMP,
@@ -23,9 +22,7 @@ from tidelog_server.storage.format.data_folder import (
 from tidelog_server.storage.format.folder_errors import FolderFullError, folder_error
 from tidelog_server.storage.format.head_file import Head, HeadFile
 from tidelog_server.storage.format.head_writer import HeadWriter
-from tidelog_server.storage.format.keys import STORE_KEY
 from tidelog_server.storage.log_state import LogState
-from tidelog_server.storage.recovery.checks import StoreIndex, load_index
 from tidelog_server.storage.recovery.gate import STORE_CHECK, GateVerdict, pass_gate, quarantine
 from tidelog_server.storage.recovery.wal_scan import wal_files
 from tidelog_server.storage.rocksdb.engine import (
@@ -35,6 +32,7 @@ from tidelog_server.storage.rocksdb.engine import (
     engine_errors,
     open_engine,
 )
+from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, write_store_row
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 _log = structlog.get_logger("tidelog_server.storage")
@@ -106,11 +104,7 @@ def _create(folder: DataFolder) -> GateVerdict:
     store = StoreRow(incarnation, 0, 0, first_hash(incarnation), NO_TICK)
     with engine_errors("making the database"):
         engine = open_engine(folder.database_path, read_only=False, create=True)
-        batch = WriteBatch(raw_mode=True)
-        batch.put(STORE_KEY, pack_store(store), engine.handles["index"])
-        engine.db.write(batch)
-        engine.db.flush_wal(True)
-        engine_sequence = engine.db.latest_sequence_number()
+        engine_sequence = write_store_row(engine, store)
         close_engine(engine)
     file = HeadFile.open(folder.head_path)
     head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)

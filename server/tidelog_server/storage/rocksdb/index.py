@@ -1,0 +1,262 @@
+"""The decoded rows of the small families: what a store loads when it is opened, and what recovery compares."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from rocksdict import RdictIter, WriteBatch
+
+from tidelog_server.core.entries import HASH_BYTES
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
+from tidelog_server.storage.format.codec import (
+    ChunkRow,
+    StoreRow,
+    TailRow,
+    pack_app_commit,
+    pack_fence,
+    pack_floor,
+    pack_outcome,
+    pack_store,
+    pack_tail,
+    pack_txn,
+    unpack_app_commit,
+    unpack_chunk,
+    unpack_fence,
+    unpack_floor,
+    unpack_header,
+    unpack_outcome,
+    unpack_position,
+    unpack_store,
+    unpack_tail,
+    unpack_txn,
+    unpack_window,
+)
+from tidelog_server.storage.format.keys import (
+    STORE_KEY,
+    app_range,
+    floor_key,
+    floor_range,
+    is_app_key,
+    log_end_key,
+    log_key,
+    parse_chunk_key,
+    parse_fence_key,
+    parse_floor_key,
+    parse_outcome_key,
+    parse_tail_key,
+    parse_txn_key,
+    txn_range,
+)
+from tidelog_server.storage.log_state import extended
+from tidelog_server.storage.rocksdb.engine import (
+    Engine,
+    engine_errors,
+    read_options,
+    scan,
+)
+
+
+class StoreIndex(NamedTuple):
+    """The rows of the index family, decoded.
+
+    Attributes:
+        tails: Tail after the last entry of each vchannel; tail rows may be older.
+        txns: Last tick of each transaction with staged batches on each vchannel; 0 if it is not committed.
+    """
+
+    store: StoreRow
+    tails: dict[int, TailRow]
+    chunks: dict[int, list[ChunkRow]]
+    fencing_tokens: dict[int, int]
+    txns: dict[TxnPlace, int]
+    outcomes: dict[int, TxnOutcome]
+    app_commits: dict[AppKey, AppCommit]
+    floors: dict[FloorKey, int]
+
+    def digest(self) -> str:
+        """Return a hash over all rows but the chunks, which the tails cover: equal for equal states."""
+        digest = blake2b(pack_store(self.store), digest_size=HASH_BYTES)
+        for vchannel_id in sorted(self.tails):
+            digest.update(pack_tail(vchannel_id, self.tails[vchannel_id]))
+        for vchannel_id in sorted(self.fencing_tokens):
+            digest.update(pack_fence(vchannel_id, self.fencing_tokens[vchannel_id]))
+        for place in sorted(self.txns):
+            digest.update(pack_txn(*place, self.txns[place]))
+        for txn_id in sorted(self.outcomes):
+            digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
+        for app in sorted(self.app_commits):
+            digest.update(pack_app_commit(app, self.app_commits[app]))
+        for key in sorted(self.floors, key=floor_key):
+            digest.update(pack_floor(key, self.floors[key]))
+        return digest.hexdigest()
+
+
+class _Commits(NamedTuple):
+    """The rows of the index about commits: see StoreIndex."""
+
+    outcomes: dict[int, TxnOutcome]
+    app_commits: dict[AppKey, AppCommit]
+    floors: dict[FloorKey, int]
+
+    def add(self, key: bytes, value: bytes) -> bool:
+        """Add a row; return False if it is of another kind. Raises DataLossError if it is damaged."""
+        if (txn_id := parse_outcome_key(key)) is not None:
+            self.outcomes[txn_id] = unpack_outcome(key, value)
+        elif is_app_key(key):
+            app, commit = unpack_app_commit(key, value)
+            self.app_commits[app] = commit
+        elif (floor_of := parse_floor_key(key)) is not None:
+            self.floors[floor_of] = unpack_floor(floor_of, value)
+        else:
+            return False
+        return True
+
+
+def load_index(engine: Engine) -> StoreIndex:
+    """Return the content of the index family.
+
+    Raises:
+        DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
+    """
+    store: StoreRow | None = None
+    tails: dict[int, TailRow] = {}
+    chunks: dict[int, list[ChunkRow]] = {}
+    fencing_tokens: dict[int, int] = {}
+    txns: dict[TxnPlace, int] = {}
+    commits = _Commits({}, {}, {})
+    for key, value in scan(engine.index, b"", None):
+        if (vchannel_id := parse_tail_key(key)) is not None:
+            tails[vchannel_id] = unpack_tail(vchannel_id, value)
+        elif (vchannel_id := parse_fence_key(key)) is not None:
+            fencing_tokens[vchannel_id] = unpack_fence(vchannel_id, value)
+        elif place := parse_chunk_key(key):
+            chunks.setdefault(place[0], []).append(unpack_chunk(*place, value))
+        elif txn_place := parse_txn_key(key):
+            txns[txn_place] = unpack_txn(txn_place, value)
+        elif key == STORE_KEY:
+            store = unpack_store(value)
+        elif not commits.add(key, value):
+            raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
+    if store is None:
+        raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
+    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, *commits)
+    _check_owners(index)
+    return index
+
+
+def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRow]:
+    """Return the tails including the entries written after their rows.
+
+    Raises:
+        DataLossError: An entry is damaged or missing.
+    """
+    with engine_errors("reading headers"):
+        # One iterator for all: making one takes as long as reading dozens of rows.
+        rows = engine.log.iter(read_options())
+        return {vchannel_id: _with_rest(rows, vchannel_id, tail) for vchannel_id, tail in tails.items()}
+
+
+def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
+    rows.seek(log_key(vchannel_id, tail.last_tick + 1))
+    end_key = log_end_key(vchannel_id)
+    while rows.valid() and (key := rows.key()) < end_key:
+        header = unpack_header(key, rows.value())
+        if header.previous_tick != tail.last_tick:
+            raise mismatch("the entry after it", vchannel_id, header.previous_tick)
+        tail = extended(tail, header, header.sequence, header.chain_hash)
+        rows.next()
+    rows.status()
+    return tail
+
+
+def _check_owners(index: StoreIndex) -> None:
+    """Check that every row belongs to an existing vchannel."""
+    for what, owners in (
+        ("chunks", index.chunks.keys()),
+        ("a fencing token", index.fencing_tokens.keys()),
+        ("staged batches", {vchannel_id for vchannel_id, _ in index.txns}),
+    ):
+        if orphans := sorted(owners - index.tails.keys()):
+            raise DataLossError(f"vchannel id {orphans[0]} has {what} but no tail", vchannel_id=orphans[0])
+
+
+def load_txns(engine: Engine, vchannel_id: int | None = None) -> dict[TxnPlace, int]:
+    """Return the last tick of each transaction with staged batches, on one vchannel or on each; 0 if not committed.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    begin_key, end_key = (b"", None) if vchannel_id is None else txn_range(vchannel_id)
+    rows = ((parse_txn_key(key), value) for key, value in scan(engine.index, begin_key, end_key))
+    return {place: unpack_txn(place, value) for place, value in rows if place is not None}
+
+
+def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
+    """Return all outcomes of begun transactions, by txn id.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    rows = ((parse_outcome_key(key), key, value) for key, value in scan(engine.index, b"", None))
+    return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
+
+
+def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
+    """Return the last commit of each application.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    # Rows of some vchannels are in this range, too.
+    rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
+    return dict(unpack_app_commit(key, value) for key, value in rows)
+
+
+def load_floors(engine: Engine) -> dict[FloorKey, int]:
+    """Return the floors of tenants.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    rows = ((parse_floor_key(key), value) for key, value in scan(engine.index, *floor_range()))
+    return {key: unpack_floor(key, value) for key, value in rows if key is not None}
+
+
+def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
+    """Return the content of the producers family.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    return dict(unpack_window(key, value) for key, value in scan(engine.producers, b"", None))
+
+
+def load_positions(engine: Engine) -> dict[GroupKey, GroupPosition]:
+    """Return the content of the groups family.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    return dict(unpack_position(key, value) for key, value in scan(engine.groups, b"", None))
+
+
+def write_store_row(engine: Engine, store: StoreRow) -> int:
+    """Write the store's own row, durably; return RocksDB's sequence number after it."""
+    batch = WriteBatch(raw_mode=True)
+    batch.put(STORE_KEY, pack_store(store), engine.handles["index"])
+    engine.db.write(batch)
+    engine.db.flush_wal(True)
+    return engine.db.latest_sequence_number()
+
+
+def mismatch(what: str, vchannel_id: int, tick: int) -> DataLossError:
+    """Return the error for an entry that is missing or that ``what`` contradicts."""
+    return DataLossError(
+        f"the entry of vchannel id {vchannel_id} at tick {tick} is missing or does not match {what}: "
+        "restore the data folder from a backup",
+        vchannel_id=vchannel_id, tick=tick,
+    )  # fmt: skip
