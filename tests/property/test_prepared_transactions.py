@@ -27,7 +27,7 @@ from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.prepared import CommittedPrepared, PreparedTxn
-from tidelog_server.txn.table import BatchOfTxn, Target
+from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
@@ -141,7 +141,7 @@ class Model:
             content = b"%d-%d" % (session.txn_id, len(batches))
             submitted = Submitted()
             place = BatchOfTxn(session.txn_id, CLIENT, 0)
-            target = Target(*node.broker.find(vchannel))
+            target = node.broker.find(vchannel)
             submitted.append = transactions.stage(place, target, a_batch(content), submitted.settle)
             batches.append((vchannel, content))
         version = None if step.ahead is None else self.version_at(step.app_id, step.ahead)

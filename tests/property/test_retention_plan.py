@@ -11,7 +11,7 @@ from itertools import accumulate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidelog_server.channels.retention_plan import Cut, VchannelView, bytes_over, plan_cuts
+from tidelog_server.channels.retention_plan import TrimCut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.retention import Retention
 from tidelog_server.core.ticks import Tick
 from tidelog_server.storage.log_store import Chunk, VchannelTail
@@ -25,7 +25,7 @@ class Lane:
 
     sizes: list[int]
     last_ticks: list[int]
-    held_tick: int | None
+    pinned_tick: int | None
 
     def chunks(self) -> list[Chunk]:
         firsts = [1, *(tick + 1 for tick in self.last_ticks)]
@@ -45,10 +45,10 @@ class Lane:
         total = sum(self.sizes)
         last_tick = self.last_ticks[-1] if self.last_ticks else 0
         tail = VchannelTail(Tick(0), Tick(last_tick), len(self.sizes), total, total, 0, 0)
-        return VchannelView(tail, seen, self.held_tick)
+        return VchannelView(tail, seen, self.pinned_tick)
 
-    def is_held(self, chunk: Chunk) -> bool:
-        return self.held_tick is not None and self.held_tick <= chunk.last_tick
+    def is_pinned(self, chunk: Chunk) -> bool:
+        return self.pinned_tick is not None and self.pinned_tick <= chunk.last_tick
 
 
 @st.composite
@@ -72,14 +72,14 @@ def retentions(draw: st.DrawFn) -> Retention:
     return Retention(draw(st.sampled_from([0, 1])), size, max(hard, size) if hard else 0)
 
 
-def planned(channel: list[Lane], retention: Retention, expired_tick: int) -> dict[int, Cut]:
+def planned(channel: list[Lane], retention: Retention, expired_tick: int) -> dict[int, TrimCut]:
     bytes_left = sum(sum(lane.sizes) for lane in channel)
     over_bytes = bytes_over(retention, bytes_left)
     views = [lane.view(retention, over_bytes, expired_tick) for lane in channel]
     return {cut.index: cut for cut in plan_cuts(retention, views, expired_tick)}
 
 
-def gone(channel: list[Lane], cuts: dict[int, Cut]) -> list[tuple[Lane, Chunk]]:
+def gone(channel: list[Lane], cuts: dict[int, TrimCut]) -> list[tuple[Lane, Chunk]]:
     return [
         (lane, chunk)
         for index, lane in enumerate(channel)
@@ -93,11 +93,11 @@ def test_cuts_lie_behind_whole_chunks_and_count_them(channel: list[Lane], retent
     cuts = planned(channel, retention, age_tick if retention.age_ms else 0)
     for index, cut in cuts.items():
         own = [chunk for lane, chunk in gone(channel, cuts) if lane is channel[index]]
-        lost = [chunk for chunk in own if channel[index].is_held(chunk)]
+        lost = [chunk for chunk in own if channel[index].is_pinned(chunk)]
         assert cut.tick == own[-1].last_tick + 1
         assert cut.messages == cut.bytes == sum(chunk.columns_bytes for chunk in own)
         assert cut.lost_messages == cut.lost_bytes == sum(chunk.columns_bytes for chunk in lost)
-        assert cut.is_past_hold == bool(lost)
+        assert cut.is_past_pin == bool(lost)
 
 
 @given(lanes(), retentions(), st.integers(0, 210))
@@ -111,7 +111,7 @@ def test_nothing_goes_without_a_reason(channel: list[Lane], retention: Retention
             other.columns_bytes for each in channel for other in each.chunks() if chunk.last_tick < other.last_tick
         )
         is_beyond = bool(retention.bytes) and retention.bytes <= newer_bytes
-        if lane.is_held(chunk) or not (chunk.last_tick < expired_tick or is_beyond):
+        if lane.is_pinned(chunk) or not (chunk.last_tick < expired_tick or is_beyond):
             by_cap_alone.append(chunk)
     if by_cap_alone:
         # No more than the cap requires: without the last of them the cap would be exceeded.
@@ -131,7 +131,7 @@ def test_what_may_go_goes_unless_it_is_held(channel: list[Lane], retention: Rete
             other.columns_bytes for each in channel for other in each.chunks() if chunk.last_tick < other.last_tick
         )
         is_beyond = bool(retention.bytes) and retention.bytes <= newer_bytes
-        assert lane.is_held(chunk) or not (chunk.last_tick < expired_tick or is_beyond)
+        assert lane.is_pinned(chunk) or not (chunk.last_tick < expired_tick or is_beyond)
 
 
 @given(lanes(), retentions(), st.integers(0, 210))
@@ -144,9 +144,9 @@ def test_the_hard_cap_holds_and_takes_what_is_held_last(
     left_bytes = sum(sum(lane.sizes) for lane in channel) - sum(chunk.columns_bytes for _, chunk in removed)
     if retention.hard_bytes:
         assert left_bytes <= retention.hard_bytes
-    if any(lane.is_held(chunk) for lane, chunk in removed):
+    if any(lane.is_pinned(chunk) for lane, chunk in removed):
         kept = [(lane, chunk) for lane in channel for chunk in lane.chunks() if (lane, chunk) not in removed]
-        assert all(lane.is_held(chunk) for lane, chunk in kept)
+        assert all(lane.is_pinned(chunk) for lane, chunk in kept)
 
 
 def test_without_settings_nothing_goes() -> None:
@@ -156,8 +156,8 @@ def test_without_settings_nothing_goes() -> None:
 def test_what_was_told_before_a_crash_is_not_counted_again() -> None:
     lane = Lane([5, 6, 7], [10, 20, 30], 1)
     view = lane.view(Retention(hard_bytes=1), 17, 0)
-    (cut,) = plan_cuts(Retention(hard_bytes=7), [VchannelView(view.tail, view.chunks, 1, told_tick=11)], 0)
-    assert (cut.tick, cut.messages, cut.lost_messages, cut.is_past_hold) == (21, 11, 6, True)
+    (cut,) = plan_cuts(Retention(hard_bytes=7), [VchannelView(view.tail, view.chunks, 1, reported_tick=11)], 0)
+    assert (cut.tick, cut.messages, cut.lost_messages, cut.is_past_pin) == (21, 11, 6, True)
 
 
 def test_a_trim_between_two_looks_is_not_counted_twice() -> None:

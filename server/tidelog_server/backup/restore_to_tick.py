@@ -114,8 +114,8 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
 def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport, meter: Meter) -> None:
     trim_ticks = {vchannel_id: tail.trim_tick for vchannel_id, tail in log.tails.items()}
     report.trimmed_vchannels = [vchannel_id for vchannel_id, trimmed in trim_ticks.items() if tick + 1 < trimmed]
-    wanted = {vchannel_id: min(trimmed, tick + 1) for vchannel_id, trimmed in trim_ticks.items()}
-    adopted = {vchannel_id: _before_first(log, vchannel_id, cut, tick) for vchannel_id, cut in wanted.items()}
+    cuts = {vchannel_id: min(trimmed, tick + 1) for vchannel_id, trimmed in trim_ticks.items()}
+    adopted = {vchannel_id: _before_first(log, vchannel_id, cut, tick) for vchannel_id, cut in cuts.items()}
     store.adopt_vchannels(adopted)
     runs = [_entries(log, vchannel_id) for vchannel_id in trim_ticks]
     page: list[EntryHeader] = []
@@ -139,7 +139,7 @@ def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: Resto
         page.append(header)
         page_bytes += header.columns_bytes
     _write(log, store, page, report, meter)
-    for vchannel_id, cut in wanted.items():
+    for vchannel_id, cut in cuts.items():
         if store.tail(vchannel_id).batches:
             # This may cut within the first entry, as the original trim did.
             store.trim(vchannel_id, cut)

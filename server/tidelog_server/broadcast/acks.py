@@ -55,7 +55,7 @@ class BroadcastAcks:
             if name not in positions:
                 raise BroadcastVchannelUnknownError(broadcast_id=broadcast_id, vchannel=name)
             acks |= 1 << positions[name]
-        found.want_acks(acks, book.now_ms())
+        found.mark_acked(acks, book.now_ms())
         await book.saved(found)
 
     async def wait(
@@ -82,16 +82,16 @@ class BroadcastAcks:
             RateLimitRejectedError, ShutdownError, StorageFailedError: Nothing happened.
         """
         self._node.admission.check_storage()
-        wanted = list(broadcast_ids)
+        awaited = list(broadcast_ids)
         if name is None:
-            for broadcast_id in wanted:
+            for broadcast_id in awaited:
                 self._check_accepted(broadcast_id)
-        elif not wanted:
+        elif not awaited:
             # Holders that have just acquired the key may still fail to be accepted: exclude them.
             book = self._book
-            wanted = [each for each in book.keys.holders(name) if each in book.live or each in book.table.open]
-        left = deque(wanted)
-        with self._book.watching(wanted, tenant) as changed:
+            awaited = [each for each in book.keys.holders(name) if each in book.live or each in book.table.open]
+        left = deque(awaited)
+        with self._book.watching(awaited, tenant) as changed:
             try:
                 async with asyncio.timeout(timeout_s):
                     while True:
@@ -102,7 +102,7 @@ class BroadcastAcks:
                         changed.clear()
                         await changed.wait()
             except TimeoutError:
-                return wanted
+                return awaited
         return []
 
     def _check_accepted(self, broadcast_id: int) -> None:
@@ -127,7 +127,7 @@ class BroadcastAcks:
         if isinstance(found, Tombstone) and found.state is BroadcastState.ABORTED and not may_be_aborted:
             raise BroadcastAbortedError(broadcast_id=broadcast_id, abort_reason=found.abort_reason)
         book = self._book
-        return not isinstance(found, Task) and broadcast_id not in book.live and broadcast_id not in book.unsure
+        return not isinstance(found, Task) and broadcast_id not in book.live and broadcast_id not in book.in_doubt
 
     def _acks(self, broadcast_id: int) -> int:
         task = self._book.table.open.get(broadcast_id)

@@ -11,13 +11,12 @@ from typing import Final
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.producers import ProducerKey, ProducerSequence
 from tidelog_server.log.batch import Batch
-from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
+from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.protocols import Place
 
 WINDOW_PREFIX: Final = "_broadcast-"
 """Prefix of the windows that broadcasts have, as producers do; producer ids must not begin with it."""
-
-Target = tuple[ChannelLog, VchannelLog]
 
 
 def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
@@ -28,7 +27,7 @@ def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
 def try_append_broadcast(
     node: LogContext,
     broadcast_id: int,
-    targets: Sequence[Target],
+    targets: Sequence[Place],
     batch: Batch,
     *,
     barrier_tick: int,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog_server.broadcast.append import Target, window_key
+from tidelog_server.broadcast.append import window_key
 from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, Tombstone
 from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastStore
@@ -22,6 +22,7 @@ from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.tenants import Tenant
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import SideRows
@@ -45,7 +46,7 @@ class Live:
     """
 
     task: Task
-    targets: Sequence[Target]
+    targets: Sequence[Place]
     outcome: "asyncio.Future[int]" = field(default_factory=awaitable)
     has_left: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -57,7 +58,7 @@ class BroadcastBook:
         table: All broadcasts that are not forgotten.
         keys: Holders and waiters of resource keys.
         live: Broadcasts that have not reached WAIT_ACK, by id.
-        unsure: Ids of broadcasts in an unknown state after a storage failure.
+        in_doubt: Ids of broadcasts in an unknown state after a storage failure.
         stale_windows: Producer windows of broadcasts that are known to be in the log; the next write removes them.
     """
 
@@ -65,21 +66,21 @@ class BroadcastBook:
         self.table = BroadcastTable()
         self.keys = ResourceKeys()
         self.live: dict[int, Live] = {}
-        self.unsure: set[int] = set()
+        self.in_doubt: set[int] = set()
         self.stale_windows: list[ProducerKey] = []
         self.waiters_usage = Usage()
         self._node = node
         self._tasks = tasks
         self._store = store
         # Broadcasts whose pending change no caller waits for; saved after BROADCAST_NOTE_WITHIN_S.
-        self._noted: list[Task] = []
+        self._deferred: list[Task] = []
         # Open broadcasts with a save in flight, and the futures of callers that wait for the next save.
         self._savers: dict[int, list[asyncio.Future[None]]] = {}
         # Events to set when a broadcast changes.
         self._watchers: dict[int, set[asyncio.Event]] = {}
         # Watched ids, summed over all calls.
         self._watched_usage = Usage()
-        self._sweep_wanted = asyncio.Event()
+        self._sweep_due = asyncio.Event()
 
     def now_ms(self) -> int:
         """Return the wall clock, in milliseconds since the epoch."""
@@ -100,14 +101,14 @@ class BroadcastBook:
 
         Why deferred: a restart recovers this state from the log, so it need not delay other work on the event loop.
         """
-        if not self._noted:
-            asyncio.get_running_loop().call_later(BROADCAST_NOTE_WITHIN_S, self._save_noted)
-        self._noted.append(task)
+        if not self._deferred:
+            asyncio.get_running_loop().call_later(BROADCAST_NOTE_WITHIN_S, self._save_deferred)
+        self._deferred.append(task)
 
-    def _save_noted(self) -> None:
-        noted, self._noted = self._noted, []
+    def _save_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
         if not self._tasks.is_closed:
-            for task in noted:
+            for task in deferred:
                 if not task.is_aligned:
                     self._start_saving(task)
 
@@ -123,10 +124,10 @@ class BroadcastBook:
         due: list[asyncio.Future[None]] = []
         try:
             while not task.is_aligned:
-                wanted = task.wanted
+                pending = task.pending
                 due, self._savers[broadcast_id] = self._savers[broadcast_id], []
-                await self._store.save(task, wanted)
-                self._apply(task, wanted)
+                await self._store.save(task, pending)
+                self._apply(task, pending)
                 _resolve(due)
         except BaseException as error:
             for done in (*due, *self._savers.pop(broadcast_id)):
@@ -150,13 +151,13 @@ class BroadcastBook:
         if isinstance(durable, Tombstone):
             self.release(broadcast_id)
             if self.table.has_excess:
-                self._sweep_wanted.set()
+                self._sweep_due.set()
         self._wake(broadcast_id)
 
     def fail(self, live: Live, error: BaseException) -> None:
         """Wake all waiters of a broadcast that this process cannot finish."""
         self.live.pop(live.task.record.broadcast_id, None)
-        self.unsure.add(live.task.record.broadcast_id)
+        self.in_doubt.add(live.task.record.broadcast_id)
         _reject(live.outcome, error)
         live.has_left.set()
         self._wake(live.task.record.broadcast_id)
@@ -166,10 +167,10 @@ class BroadcastBook:
         while True:
             try:
                 async with asyncio.timeout(TOMBSTONE_SWEEP_INTERVAL_S):
-                    await self._sweep_wanted.wait()
+                    await self._sweep_due.wait()
             except TimeoutError:
                 await self._forget_windows()
-            self._sweep_wanted.clear()
+            self._sweep_due.clear()
             await self._forget_tombstones()
 
     async def _forget_tombstones(self) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from tidelog_server.broadcast.acks import BroadcastAcks
-from tidelog_server.broadcast.append import WINDOW_PREFIX, Target, try_append_broadcast, window_key
+from tidelog_server.broadcast.append import WINDOW_PREFIX, try_append_broadcast, window_key
 from tidelog_server.broadcast.book import BroadcastBook, Live
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
@@ -50,7 +50,7 @@ from tidelog_server.core.usage import Usage
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find
+from tidelog_server.log.protocols import Find, Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
@@ -146,7 +146,7 @@ class Broadcasts:
         await self._append_pending(loaded)
         for task in loaded.tasks:
             # Acknowledge for channels that were destroyed just before the previous run ended.
-            task.want_acks(self._gone(task), book.now_ms())
+            task.mark_acked(self._gone(task), book.now_ms())
         await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
         self._tasks.start("broadcasts", book.sweep())
 
@@ -166,7 +166,7 @@ class Broadcasts:
             record = task.record
             batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
             self._book.live[record.broadcast_id] = live = Live(task, self._targets_of(task))
-            task.want_appended(tick or await self._append(live, batch, NO_TICK), self._book.now_ms())
+            task.mark_appended(tick or await self._append(live, batch, NO_TICK), self._book.now_ms())
             _log.info("broadcast_recovered", broadcast_id=record.broadcast_id, was_in_log=bool(tick))
 
     # -- Broadcasts ----------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Broadcasts:
     def _check_storage(self, broadcast_id: int) -> None:
         """Raise the node's storage failure, if any; its effect is unknown if this broadcast may have been accepted."""
         failure = self._node.admission.failure
-        if failure is not None and (broadcast_id in self._book.unsure or broadcast_id in self._book.table.open):
+        if failure is not None and (broadcast_id in self._book.in_doubt or broadcast_id in self._book.table.open):
             raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
         self._node.admission.check_storage()
 
@@ -267,7 +267,7 @@ class Broadcasts:
         finally:
             waiting.add(request.tenant, -size_bytes)
 
-    def _check(self, request: BroadcastRequest) -> list[Target]:
+    def _check(self, request: BroadcastRequest) -> list[Place]:
         """Return the targets of a broadcast; raise if the node cannot accept it now."""
         admission = self._node.admission
         admission.check()
@@ -380,7 +380,7 @@ class Broadcasts:
             raise
         finally:
             self._accepted_bytes -= len(live.targets) * len(batch.columns)
-        task.want_appended(tick, self._book.now_ms())
+        task.mark_appended(tick, self._book.now_ms())
         self._book.save_soon(task)
         live.outcome.set_result(tick)
         return tick
@@ -465,7 +465,7 @@ class Broadcasts:
         if isinstance(found, Task):
             # A pending broadcast that is not live was interrupted by a failure or by the shutdown.
             self._node.admission.check_storage()
-            record, is_aborted = found.record, found.want_aborted(reason, self._book.now_ms())
+            record, is_aborted = found.record, found.mark_aborted(reason, self._book.now_ms())
             await self._book.saved(found)
             tombstone = self._book.table.find(broadcast_id)
             assert isinstance(tombstone, Tombstone)
@@ -518,7 +518,7 @@ class Broadcasts:
         tasks = list({id(task): task for channel in channels for task in self._book.table.of_channel(channel)}.values())
         for task in tasks:
             gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
-            task.want_acks(sum(1 << bit for bit in gone), self._book.now_ms())
+            task.mark_acked(sum(1 << bit for bit in gone), self._book.now_ms())
             # There may be thousands: yield to other work on the event loop.
             await asyncio.sleep(0)
         await asyncio.gather(*(self._book.saved(task) for task in tasks))
@@ -528,14 +528,14 @@ class Broadcasts:
         places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
         return sum(1 << bit for bit, place in enumerate(places) if self._target(*place) is None)
 
-    def _target(self, name: str, vchannel_id: int) -> Target | None:
+    def _target(self, name: str, vchannel_id: int) -> Place | None:
         try:
             target = self._find(name)
         except (ChannelNotExistError, InvalidRequestError):
             return None
-        return target if target[1].vchannel_id == vchannel_id else None
+        return target if target.vchannel.vchannel_id == vchannel_id else None
 
-    def _targets_of(self, task: Task) -> list[Target]:
+    def _targets_of(self, task: Task) -> list[Place]:
         """Return the targets of a recovered broadcast. Raises DataLossError if one is missing.
 
         Channels are not destroyed while a broadcast to them is pending.

@@ -97,25 +97,25 @@ class BroadcastStore:
         ]
         self._revisions[record.broadcast_id] = await self._commits.commit(changes, is_before_log=True)
 
-    async def save(self, task: Task, wanted: Progress | Tombstone) -> None:
+    async def save(self, task: Task, pending: Progress | Tombstone) -> None:
         """Persist the new state of an open broadcast."""
         broadcast_id = task.record.broadcast_id
         before = task.durable
         assert isinstance(before, Progress)
         progress_key, revision = self._key(broadcast_id, "progress"), self._revisions[broadcast_id]
         changes: list[Change]
-        if isinstance(wanted, Tombstone):
+        if isinstance(pending, Tombstone):
             changes = [
-                Put(self._key(broadcast_id, "tombstone"), wanted.encode(), expected_revision=0),
+                Put(self._key(broadcast_id, "tombstone"), pending.encode(), expected_revision=0),
                 Delete(progress_key, revision),
                 Delete(self._key(broadcast_id, "task"), None),
             ]
         else:
-            changes = [Put(progress_key, wanted.encode(), revision)]
-        if before.tick < wanted.tick:
+            changes = [Put(progress_key, pending.encode(), revision)]
+        if before.tick < pending.tick:
             changes.append(Delete(self._key(broadcast_id, "message"), None))
         self._revisions[broadcast_id] = await self._commits.commit(changes)
-        if isinstance(wanted, Tombstone):
+        if isinstance(pending, Tombstone):
             del self._revisions[broadcast_id]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The broadcasts of a node in memory: a durable and a pending state of each. Pure: no clock, no I/O.
 
-A change first updates the pending state (``wanted``); the driver persists it, and only then applies it to the durable
+A change first updates the pending state (``pending``); the driver persists it, and only then applies it to the durable
 state. So callers and other broadcasts see what a restart would find. Changes that arrive during a save share the next.
 
     PENDING ── appended ──▶ WAIT_ACK ── all acked ──▶ DONE
@@ -27,15 +27,15 @@ class Task:
     Attributes:
         record: The request.
         durable: Durable state, as a restart would find it.
-        wanted: Pending state; the same object as ``durable`` if there are no pending changes.
+        pending: Pending state; the same object as ``durable`` if there are no pending changes.
     """
 
     record: TaskRecord
     durable: Progress | Tombstone = field(default_factory=Progress)
-    wanted: Progress | Tombstone = field(init=False)
+    pending: Progress | Tombstone = field(init=False)
 
     def __post_init__(self) -> None:
-        self.wanted = self.durable
+        self.pending = self.durable
 
     @property
     def tick(self) -> int:
@@ -43,7 +43,7 @@ class Task:
 
         The log makes it durable: a restart finds it there even if the metadata does not have it yet.
         """
-        return self.wanted.tick
+        return self.pending.tick
 
     @property
     def state(self) -> BroadcastState:
@@ -58,24 +58,24 @@ class Task:
     @property
     def is_aligned(self) -> bool:
         """True if there are no pending changes."""
-        return self.wanted is self.durable
+        return self.pending is self.durable
 
-    def want_appended(self, tick: int, now_ms: int) -> None:
+    def mark_appended(self, tick: int, now_ms: int) -> None:
         """Record as pending that the message is in the log of all vchannels."""
-        if isinstance(self.wanted, Progress) and not self.wanted.tick:
-            self._want(replace(self.wanted, tick=tick), now_ms)
+        if isinstance(self.pending, Progress) and not self.pending.tick:
+            self._mark(replace(self.pending, tick=tick), now_ms)
 
-    def want_acks(self, acks: int, now_ms: int) -> None:
+    def mark_acked(self, acks: int, now_ms: int) -> None:
         """Record as pending the acknowledgements of a bitmap. No effect on a finished broadcast."""
-        if isinstance(self.wanted, Progress) and acks & ~self.wanted.acks:
-            self._want(replace(self.wanted, acks=self.wanted.acks | acks), now_ms)
+        if isinstance(self.pending, Progress) and acks & ~self.pending.acks:
+            self._mark(replace(self.pending, acks=self.pending.acks | acks), now_ms)
 
-    def want_aborted(self, reason: str, now_ms: int) -> bool:
+    def mark_aborted(self, reason: str, now_ms: int) -> bool:
         """Record as pending the abort of a broadcast in WAIT_ACK; return False, without effect, for a finished one."""
-        assert isinstance(self.wanted, Tombstone) or self.wanted.tick
-        if isinstance(self.wanted, Tombstone):
+        assert isinstance(self.pending, Tombstone) or self.pending.tick
+        if isinstance(self.pending, Tombstone):
             return False
-        self.wanted = self._finished(self.wanted, BroadcastState.ABORTED, now_ms, reason)
+        self.pending = self._finished(self.pending, BroadcastState.ABORTED, now_ms, reason)
         return True
 
     def acknowledgements(self) -> Iterator[tuple[str, bool]]:
@@ -88,9 +88,9 @@ class Task:
         """Return the bit number of each vchannel."""
         return {name: position for position, name in enumerate(self.record.vchannels)}
 
-    def _want(self, progress: Progress, now_ms: int) -> None:
+    def _mark(self, progress: Progress, now_ms: int) -> None:
         is_over = progress.tick and progress.acks == self.record.all_acks
-        self.wanted = self._finished(progress, BroadcastState.DONE, now_ms) if is_over else progress
+        self.pending = self._finished(progress, BroadcastState.DONE, now_ms) if is_over else progress
 
     def _finished(self, progress: Progress, state: BroadcastState, now_ms: int, reason: str = "") -> Tombstone:
         record = self.record

@@ -44,7 +44,7 @@ class Owner:
     description_text: str = ""
 
 
-NOBODY: Final = Owner()
+NO_OWNER: Final = Owner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class NewChannels:
 
     number: int = 0
     vchannels: int = 1
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
     retention: Retention = KEEP_FOR_EVER
     is_placed: bool = True
     tenant: Tenant = NO_TENANT
@@ -244,13 +244,13 @@ class Catalog:
     async def create(
         self,
         names: Sequence[str],
-        wanted: NewChannels,
+        new: NewChannels,
         created_tick: Tick,
         nodes: Sequence[str] = (),
         *,
         percent: int = WHOLE_PERCENT,
     ) -> list[ChannelRecord]:
-        """Create channels called ``names``, or ``wanted.number`` channels with free names; durable, all or none.
+        """Create channels called ``names``, or ``new.number`` channels with free names; durable, all or none.
 
         ``nodes`` has the owner of each channel, in the same order; if empty, this node owns all.
 
@@ -262,17 +262,17 @@ class Catalog:
         """
         if taken := [name for name in names if name in self._revisions]:
             raise ChannelAlreadyExistsError.of(taken)
-        vchannels, count = wanted.vchannels, len(names) or wanted.number
+        vchannels, count = new.vchannels, len(names) or new.number
         nodes = nodes or [self._node_id] * count
-        self._check_room(nodes.count(self._node_id), vchannels, wanted.tenant, percent)
+        self._check_room(nodes.count(self._node_id), vchannels, new.tenant, percent)
         (first_id, id_revision) = self._counters[self._vchannel_id_key]
         (number, number_revision) = self._counters[self._channel_number_key]
-        new_names, next_number = (list(names), number) if names else self._free_names(wanted.number, number)
+        new_names, next_number = (list(names), number) if names else self._free_names(new.number, number)
         next_id = first_id + vchannels * len(new_names)
         records = [
             ChannelRecord(
-                name, tuple(range(begin, begin + vchannels)), wanted.owner, created_tick, retention=wanted.retention,
-                node_id=node_id, tenant=wanted.tenant.hex(),
+                name, tuple(range(begin, begin + vchannels)), new.owner, created_tick, retention=new.retention,
+                node_id=node_id, tenant=new.tenant.hex(),
             )
             for name, node_id, begin in zip(new_names, nodes, range(first_id, next_id, vchannels), strict=True)
         ]  # fmt: skip
@@ -305,7 +305,7 @@ class Catalog:
             record.retention.check(record.name)
         return await self._replace(records)
 
-    async def note_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
+    async def add_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
         """Persist cuts past consumer groups, by index of the vchannel."""
         record = self._records[name]
         await self._replace([replace(record, cuts=tuple(sorted((dict(record.cuts) | cuts).items())))])

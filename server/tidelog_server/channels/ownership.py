@@ -13,11 +13,11 @@ from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.nodes import ChannelOwner, Node
 
-_TELL_WITHIN_S: Final = 2.0
+_NOTIFY_WITHIN_S: Final = 2.0
 _log = structlog.get_logger()
 
 
-class Notified(Protocol):
+class PeerCalls(Protocol):
     """Calls to other nodes. Each raises a TidelogServerError: the other node's error, or that it does not answer."""
 
     async def note_channels(self, address: str, names: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Membership(Protocol):
         ...
 
     @property
-    def peers(self) -> Notified:
+    def peers(self) -> PeerCalls:
         """Calls to other nodes."""
         ...
 
@@ -85,7 +85,7 @@ class Ownership:
         loads = self._catalog.loads()
         return place({node_id: loads.get(node_id, 0) for node_id in self._cluster.nodes}, channels, vchannels)
 
-    async def tell(self, records: Sequence[ChannelRecord]) -> None:
+    async def notify(self, records: Sequence[ChannelRecord]) -> None:
         """Notify the other nodes of new channels.
 
         Each then serves those that it owns and names the owner of the others. Without the notification, or if a node
@@ -95,17 +95,17 @@ class Ownership:
             return
         others = [node_id for node_id in self._cluster.nodes if node_id != self._cluster.node_id]
         names = [record.name for record in records]
-        await asyncio.gather(*(self._tell(node_id, names) for node_id in others))
+        await asyncio.gather(*(self._notify(node_id, names) for node_id in others))
 
-    async def _tell(self, node_id: str, names: Sequence[str]) -> None:
+    async def _notify(self, node_id: str, names: Sequence[str]) -> None:
         assert self._cluster is not None
         node = self._cluster.nodes.get(node_id)
         try:
-            async with asyncio.timeout(_TELL_WITHIN_S):
+            async with asyncio.timeout(_NOTIFY_WITHIN_S):
                 if node is not None:
                     await self._cluster.peers.note_channels(node.record.address_for_nodes, names)
         except (TidelogServerError, TimeoutError) as error:
-            _log.warning("node_not_told", node=node_id, channels=len(names), error=str(error))
+            _log.warning("node_not_notified", node=node_id, channels=len(names), error=str(error))
 
     @property
     def version(self) -> int:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import structlog
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord
-from tidelog_server.channels.retention_plan import Cut, VchannelView, bytes_over, plan_cuts
+from tidelog_server.channels.retention_plan import TrimCut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import CHUNK_BYTES
@@ -27,7 +27,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 DEFAULT_CHECK_INTERVAL_MS: Final = 10_000
 # Between two full checks, a check follows appends: at most this often, and after this number of bytes.
 _MAX_PAUSE_S: Final = 0.1
-_LOOK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
+_CHECK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
 # A channel beyond a bound is checked again once it has grown by 1/32, because a check reads chunks.
 _GROWTH_SHARE: Final = 32
 # Finding due channels takes at most 1/20 of the time.
@@ -35,7 +35,7 @@ _BUSY_SHARE: Final = 20
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
-HeldTick = Callable[[str], tuple[int, str] | None]
+PinnedTick = Callable[[str], tuple[int, str] | None]
 """Returns the smallest next tick of the groups on a vchannel, given by name, and that group; None without groups."""
 
 
@@ -44,13 +44,13 @@ class _Watched:
     """A channel with retention settings.
 
     Attributes:
-        looked_bytes: Size after the last check, in bytes.
+        checked_bytes: Size after the last check, in bytes.
         not_before_ms: Time before which no message is too old, in milliseconds since the epoch.
     """
 
     log: ChannelLog
     retention: Retention
-    looked_bytes: int = 0
+    checked_bytes: int = 0
     not_before_ms: int = 0
 
 
@@ -58,7 +58,7 @@ class _Watched:
 class _Verdict:
     """The result of a check. ``bytes_left`` and ``not_before_ms`` update _Watched."""
 
-    cuts: Sequence[Cut]
+    cuts: Sequence[TrimCut]
     bytes_left: int
     not_before_ms: int
 
@@ -78,14 +78,14 @@ class Retainer:
         self._changes = changes
         self._watched: dict[str, _Watched] = {}
         self._catalog: Catalog
-        self._held_tick: HeldTick
+        self._pinned_tick: PinnedTick
         self._on_trimmed: Callable[[], None]
-        self._looked_at_bytes = 0
+        self._checked_at_bytes = 0
 
-    def open(self, catalog: Catalog, held_tick: HeldTick, on_trimmed: Callable[[], None]) -> None:
-        """Set the catalog, the source of held ticks, and the callback for disk space that can be reclaimed."""
+    def open(self, catalog: Catalog, pinned_tick: PinnedTick, on_trimmed: Callable[[], None]) -> None:
+        """Set the catalog, the source of pinned ticks, and the callback for disk space that can be reclaimed."""
         self._catalog = catalog
-        self._held_tick = held_tick
+        self._pinned_tick = pinned_tick
         self._on_trimmed = on_trimmed
 
     def watch(self, record: ChannelRecord, log: ChannelLog) -> None:
@@ -107,10 +107,10 @@ class Retainer:
             await asyncio.sleep(pause_s)
             begin_s = clock.monotonic_s()
             is_full = next_full_s <= begin_s
-            grown_bytes = self._node.admission.submitted_bytes - self._looked_at_bytes
-            if not self._watched or not (is_full or _LOOK_AFTER_BYTES <= grown_bytes):
+            grown_bytes = self._node.admission.submitted_bytes - self._checked_at_bytes
+            if not self._watched or not (is_full or _CHECK_AFTER_BYTES <= grown_bytes):
                 continue
-            self._looked_at_bytes += grown_bytes
+            self._checked_at_bytes += grown_bytes
             if is_full:
                 next_full_s = begin_s + check_interval_s
             try:
@@ -121,7 +121,7 @@ class Retainer:
             pause_s = max(min(check_interval_s, _MAX_PAUSE_S), _BUSY_SHARE * (clock.monotonic_s() - begin_s))
             for watched in due:
                 try:
-                    await self._look(watched)
+                    await self._check(watched)
                 except DataLossError as error:
                     # Damaged data must not be trimmed: stop retention of this channel until the next start, which
                     # will refuse the store. Retention of other channels continues.
@@ -130,59 +130,61 @@ class Retainer:
                 except StorageUnreadableError as error:
                     _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
 
-    async def _look(self, watched: _Watched) -> None:
-        held = [self._held_tick(vchannel.name) for vchannel in watched.log.vchannels]
+    async def _check(self, watched: _Watched) -> None:
+        pinned = [self._pinned_tick(vchannel.name) for vchannel in watched.log.vchannels]
         if self._watched.get(watched.log.name) is not watched:
             return
         cuts = dict(self._catalog.records()[watched.log.name].cuts)
         try:
-            verdict = await self._on_reader(self._judge, watched, held, cuts)
+            verdict = await self._on_reader(self._judge, watched, pinned, cuts)
         except KeyError:
             # The channel was destroyed during the check.
             assert watched.log.is_closed
             return
-        watched.looked_bytes, watched.not_before_ms = verdict.bytes_left, verdict.not_before_ms
+        watched.checked_bytes, watched.not_before_ms = verdict.bytes_left, verdict.not_before_ms
         # Ordering: losses are persisted before anything is deleted, so that no crash hides a loss.
-        if not verdict.cuts or not await self._tasks.finish(self._tell(watched, verdict.cuts, held)):
+        if not verdict.cuts or not await self._tasks.finish(self._persist_losses(watched, verdict.cuts, pinned)):
             return
         for cut in verdict.cuts:
             await self._tasks.finish(self._trim(watched.log.vchannels[cut.index], watched, cut))
         self._on_trimmed()
 
-    async def _tell(self, watched: _Watched, cuts: Sequence[Cut], held: Sequence[tuple[int, str] | None]) -> bool:
+    async def _persist_losses(
+        self, watched: _Watched, cuts: Sequence[TrimCut], pinned: Sequence[tuple[int, str] | None]
+    ) -> bool:
         """Persist what will be cut past groups; return False if the channel was destroyed or altered meanwhile."""
         name = watched.log.name
         async with self._changes:
             if self._watched.get(name) is not watched:
                 return False
             before = dict(self._catalog.records()[name].cuts)
-            told: dict[int, GroupCut] = {}
+            losses: dict[int, GroupCut] = {}
             for cut in cuts:
-                hold = held[cut.index]
-                if not cut.lost_messages or hold is None:
+                pin = pinned[cut.index]
+                if not cut.lost_messages or pin is None:
                     continue
-                told[cut.index] = before.get(cut.index, GroupCut()).and_then(
-                    messages=cut.lost_messages, size_bytes=cut.lost_bytes, until_tick=cut.tick, group=hold[1]
+                losses[cut.index] = before.get(cut.index, GroupCut()).and_then(
+                    messages=cut.lost_messages, size_bytes=cut.lost_bytes, until_tick=cut.tick, group=pin[1]
                 )
                 _log.warning(
-                    "retention_cut_past_group", vchannel=watched.log.vchannels[cut.index].name, group=hold[1],
-                    group_next_tick=hold[0], until_tick=cut.tick, messages=cut.lost_messages, bytes=cut.lost_bytes,
+                    "retention_cut_past_group", vchannel=watched.log.vchannels[cut.index].name, group=pin[1],
+                    group_next_tick=pin[0], until_tick=cut.tick, messages=cut.lost_messages, bytes=cut.lost_bytes,
                     hard_bytes=watched.retention.hard_bytes,
                 )  # fmt: skip
                 self._node.metrics.retention_lost_messages.inc(cut.lost_messages)
                 self._node.metrics.retention_lost_bytes.inc(cut.lost_bytes)
-            if told:
-                await self._catalog.note_cuts(name, told)
+            if losses:
+                await self._catalog.add_cuts(name, losses)
             return True
 
-    async def _trim(self, vchannel: VchannelLog, watched: _Watched, cut: Cut) -> None:
+    async def _trim(self, vchannel: VchannelLog, watched: _Watched, cut: TrimCut) -> None:
         node = self._node
         async with self._changes:
             if self._watched.get(watched.log.name) is not watched:
                 return  # Destroyed or altered since: the decision is based on outdated settings.
             tick = min(cut.tick, vchannel.durable_tick + 1)
-            if not cut.is_past_hold and (hold := self._held_tick(vchannel.name)) is not None:
-                tick = min(tick, hold[0])
+            if not cut.is_past_pin and (pin := self._pinned_tick(vchannel.name)) is not None:
+                tick = min(tick, pin[0])
             if tick <= vchannel.trim_tick:
                 return
             # Ordering: set the trim tick before submitting the trim, so that groups that subscribe or seek from here on
@@ -213,11 +215,11 @@ class Retainer:
             return True
         if not bytes_over(retention, bytes_left):
             return False
-        grown_bytes = bytes_left - watched.looked_bytes
+        grown_bytes = bytes_left - watched.checked_bytes
         return is_full or max(CHUNK_BYTES, bytes_left // _GROWTH_SHARE) <= grown_bytes
 
     def _judge(
-        self, watched: _Watched, held: Sequence[tuple[int, str] | None], cuts: Mapping[int, GroupCut]
+        self, watched: _Watched, pinned: Sequence[tuple[int, str] | None], cuts: Mapping[int, GroupCut]
     ) -> _Verdict:
         """Read chunks, and decide what to delete. Raises KeyError if the channel was destroyed meanwhile."""
         store, retention = self._node.store, watched.retention
@@ -231,10 +233,10 @@ class Retainer:
             VchannelView(
                 tail,
                 store.oldest_chunks(vchannel.vchannel_id, expired_tick, over_bytes),
-                hold and hold[0],
+                pin and pin[0],
                 cuts[index].until_tick if index in cuts else NO_TICK,
             )
-            for index, (vchannel, tail, hold) in enumerate(zip(watched.log.vchannels, tails, held, strict=True))
+            for index, (vchannel, tail, pin) in enumerate(zip(watched.log.vchannels, tails, pinned, strict=True))
         ]
         planned = plan_cuts(retention, views, expired_tick)
         return _Verdict(
@@ -245,7 +247,9 @@ class Retainer:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call, *arguments)
 
 
-def _next_expiry_ms(retention: Retention, views: Sequence[VchannelView], planned: Sequence[Cut], now_ms: int) -> int:
+def _next_expiry_ms(
+    retention: Retention, views: Sequence[VchannelView], planned: Sequence[TrimCut], now_ms: int
+) -> int:
     """Return the time at which the oldest remaining chunk becomes too old; no message is too old before it."""
     cut_ticks = {cut.index: cut.tick for cut in planned}
     left_from = [max(view.tail.trim_tick, cut_ticks.get(index, NO_TICK)) for index, view in enumerate(views)]

@@ -1,4 +1,4 @@
-"""Planning of retention: computes cuts from chunks, bounds and held ticks. Pure: no I/O, no clock.
+"""Planning of retention: computes cuts from chunks, bounds and pinned ticks. Pure: no I/O, no clock.
 
 The chunks of all vchannels of a channel are visited from the oldest to the newest, by their last messages::
 
@@ -9,7 +9,7 @@ The chunks of all vchannels of a channel are visited from the oldest to the newe
        are older than age_ms              chunks before them may be deleted
 
 A chunk is deleted if it is entirely before one of the two marks and no group holds it. Only a hard cap deletes more:
-first chunks that no group holds, then held ones.
+first chunks that no group holds, then pinned ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,14 +28,14 @@ class VchannelView:
     Attributes:
         tail: Tail of the vchannel, read before the chunks.
         chunks: Oldest chunks, as ``LogStore.oldest_chunks`` returns them for ``bytes_over`` of the channel.
-        held_tick: First tick that not all groups have committed; None without groups.
-        told_tick: Losses below this tick are already persisted, even if a crash prevented the deletion.
+        pinned_tick: First tick that not all groups have committed; None without groups.
+        reported_tick: Losses below this tick are already persisted, even if a crash prevented the deletion.
     """
 
     tail: VchannelTail
     chunks: Sequence[Chunk]
-    held_tick: int | None = None
-    told_tick: int = NO_TICK
+    pinned_tick: int | None = None
+    reported_tick: int = NO_TICK
 
     @property
     def bytes_left(self) -> int:
@@ -44,22 +44,22 @@ class VchannelView:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TrimCut:
     """A prefix of a vchannel to delete.
 
     Attributes:
         index: Index of the vchannel in the argument of ``plan_cuts``.
         tick: End of the prefix, exclusive: the tick after the last message of a chunk.
         messages, bytes: Size of the prefix, counted by whole chunks.
-        is_past_hold: True if a group holds messages of the prefix.
-        lost_messages, lost_bytes: Size of held chunks whose loss is not persisted yet.
+        is_past_pin: True if a group holds messages of the prefix.
+        lost_messages, lost_bytes: Size of pinned chunks whose loss is not persisted yet.
     """
 
     index: int
     tick: Tick
     messages: int
     bytes: int
-    is_past_hold: bool = False
+    is_past_pin: bool = False
     lost_messages: int = 0
     lost_bytes: int = 0
 
@@ -71,8 +71,8 @@ class _Piece(NamedTuple):
     vchannel: int
     messages: int
     bytes: int
-    is_held: bool
-    is_told: bool
+    is_pinned: bool
+    is_reported: bool
 
 
 def bytes_over(retention: Retention, bytes_left: int) -> int:
@@ -81,7 +81,7 @@ def bytes_over(retention: Retention, bytes_left: int) -> int:
     return max(0, bytes_left - min(bounds)) if bounds else 0
 
 
-def plan_cuts(retention: Retention, vchannels: Sequence[VchannelView], expired_tick: int) -> list[Cut]:
+def plan_cuts(retention: Retention, vchannels: Sequence[VchannelView], expired_tick: int) -> list[TrimCut]:
     """Return the cut of each vchannel of a channel that has something to delete.
 
     Messages below ``expired_tick`` are too old; 0 without a bound on age.
@@ -103,10 +103,10 @@ def _pieces(index: int, view: VchannelView) -> Iterator[_Piece]:
             continue  # The open chunk stays in the index until it is closed, even if it is trimmed entirely.
         end_messages = max(begin_messages, min(view.tail.messages, chunk.messages_before + chunk.messages))
         end_bytes = max(begin_bytes, min(view.tail.columns_bytes, chunk.bytes_before + chunk.columns_bytes))
-        is_held = view.held_tick is not None and view.held_tick <= chunk.last_tick
+        is_pinned = view.pinned_tick is not None and view.pinned_tick <= chunk.last_tick
         yield _Piece(
-            chunk.last_tick, index, end_messages - begin_messages, end_bytes - begin_bytes, is_held,
-            chunk.last_tick < view.told_tick,
+            chunk.last_tick, index, end_messages - begin_messages, end_bytes - begin_bytes, is_pinned,
+            chunk.last_tick < view.reported_tick,
         )  # fmt: skip
         begin_messages, begin_bytes = end_messages, end_bytes
 
@@ -114,25 +114,25 @@ def _pieces(index: int, view: VchannelView) -> Iterator[_Piece]:
 def _beyond_bounds(
     retention: Retention, pieces: Sequence[_Piece], bytes_left: int, expired_tick: int
 ) -> tuple[list[_Piece], list[_Piece]]:
-    """Divide pieces into those to delete (unheld, and too old or beyond the newest bytes) and the others."""
+    """Divide pieces into those to delete (unpinned, and too old or beyond the newest bytes) and the others."""
     gone: list[_Piece] = []
     rest: list[_Piece] = []
     over_bytes = bytes_left - retention.bytes if retention.bytes else 0
     is_over = 0 < over_bytes
     for piece in pieces:
-        # A held piece counts towards the excess, so that no newer piece is deleted in its place.
+        # A pinned piece counts towards the excess, so that no newer piece is deleted in its place.
         is_over = is_over and piece.bytes <= over_bytes
         over_bytes -= piece.bytes
-        goes = (is_over or piece.last_tick < expired_tick) and not piece.is_held
+        goes = (is_over or piece.last_tick < expired_tick) and not piece.is_pinned
         (gone if goes else rest).append(piece)
     return gone, rest
 
 
 def _beyond_cap(pieces: Sequence[_Piece], over_bytes: int) -> list[_Piece]:
-    """Return the pieces that a hard cap deletes to free ``over_bytes``: unheld pieces first, then held ones."""
+    """Return the pieces that a hard cap deletes to free ``over_bytes``: unpinned pieces first, then pinned ones."""
     gone: list[_Piece] = []
-    # The sort is stable: within held and unheld pieces, the oldest come first.
-    for piece in sorted(pieces, key=lambda piece: piece.is_held):
+    # The sort is stable: within pinned and unpinned pieces, the oldest come first.
+    for piece in sorted(pieces, key=lambda piece: piece.is_pinned):
         if over_bytes <= 0:
             break
         over_bytes -= piece.bytes
@@ -140,21 +140,21 @@ def _beyond_cap(pieces: Sequence[_Piece], over_bytes: int) -> list[_Piece]:
     return gone
 
 
-def _cuts(gone: Sequence[_Piece]) -> list[Cut]:
+def _cuts(gone: Sequence[_Piece]) -> list[TrimCut]:
     by_index: dict[int, list[_Piece]] = {}
     for piece in gone:
         by_index.setdefault(piece.vchannel, []).append(piece)
     return [_cut(index, by_index[index]) for index in sorted(by_index)]
 
 
-def _cut(index: int, gone: Sequence[_Piece]) -> Cut:
-    lost = [piece for piece in gone if piece.is_held and not piece.is_told]
-    return Cut(
+def _cut(index: int, gone: Sequence[_Piece]) -> TrimCut:
+    lost = [piece for piece in gone if piece.is_pinned and not piece.is_reported]
+    return TrimCut(
         index,
         Tick(max(piece.last_tick for piece in gone) + 1),
         sum(piece.messages for piece in gone),
         sum(piece.bytes for piece in gone),
-        any(piece.is_held for piece in gone),
+        any(piece.is_pinned for piece in gone),
         sum(piece.messages for piece in lost),
         sum(piece.bytes for piece in lost),
     )

@@ -37,7 +37,7 @@ class TxnSpan(NamedTuple):
 
 
 class StagedBatch(NamedTuple):
-    """A batch of a begun transaction, stored until the transaction ends.
+    """A batch of a staged transaction, stored until the transaction ends.
 
     Attributes:
         vchannel_id: Target vchannel.

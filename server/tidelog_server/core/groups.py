@@ -45,14 +45,14 @@ class GroupPosition(NamedTuple):
         committed_ms: Time of the commit, in milliseconds since the epoch.
         taken: Range taken by the last ``Consume`` call of each identified caller, so that a retry receives the same
             messages: at most MAX_REMEMBERED_CONSUMES callers, oldest call first, packed.
-        is_holding: True if retention does not remove what the group has not consumed.
+        is_pinning: True if retention does not remove what the group has not consumed.
     """
 
     vchannel_id: int
     next_tick: int
     committed_ms: int
     taken: bytes = b""
-    is_holding: bool = True
+    is_pinning: bool = True
 
     def taken_by(self, consume_id: int) -> Taken | None:
         """Return what a ``Consume`` call took; None if it is not remembered."""

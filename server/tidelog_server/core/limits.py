@@ -41,9 +41,9 @@ MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
 MAX_TXN_VCHANNELS: Final = 256
 # In a transaction sent in one request: each takes about 40 us of the event loop.
 MAX_TXN_BATCHES: Final = 512
-# In a begun transaction: its commit writes a header for each in one step of the event loop.
+# In a staged transaction: its commit writes a header for each in one step of the event loop.
 MAX_STAGED_BATCHES_PER_TXN: Final = 4_096
-# In all begun transactions of a node: about 200 bytes of memory each.
+# In all staged transactions of a node: about 200 bytes of memory each.
 MAX_STAGED_BATCHES: Final = 131_072
 MIN_KEEPALIVE_US: Final = 1_000
 MAX_KEEPALIVE_US: Final = 3_600_000_000
@@ -58,9 +58,9 @@ MAX_APP_ID_BYTES: Final = 128
 MAX_QUERY_ID_BYTES: Final = 128
 MAX_APPS: Final = 10_000
 MAX_FINISHED_APPS: Final = 1_000
-# Outcomes of begun transactions on disk; above that, the principal with the most loses the one with its smallest id.
+# Outcomes of staged transactions on disk; above that, the principal with the most loses the one with its smallest id.
 MAX_TXN_OUTCOMES: Final = 10_000
-# Aborted begun transactions that are remembered, so that their clients learn the cause.
+# Aborted staged transactions that are remembered, so that their clients learn the cause.
 MAX_ENDED_TXNS: Final = 10_000
 MAX_CLIENT_ID_BYTES: Final = 64
 # Principals with their own floor in a table; above that, the smallest floor is merged into the one for all.

@@ -1,4 +1,4 @@
-"""Begun transactions and application commits, as stored."""
+"""Staged transactions and application commits, as stored."""
 
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ class TxnRun(NamedTuple):
 
 
 class TxnOutcome(NamedTuple):
-    """The commit of a begun transaction; the answer to a retried commit.
+    """The commit of a staged transaction; the answer to a retried commit.
 
     Attributes:
         first_tick: Tick of its first message; without messages, a tick that no message has.

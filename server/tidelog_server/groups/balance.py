@@ -21,25 +21,25 @@ def balanced(
         The member of each vchannel; vchannels without candidates are left out.
     """
     loads: dict[str, list[str]] = {member: [] for members in candidates.values() for member in members}
-    wanted: dict[str, str] = {}
+    assignment: dict[str, str] = {}
     for vchannel, members in candidates.items():
         member = held.get(vchannel)
         if member is not None and member in members:
-            wanted[vchannel] = member
+            assignment[vchannel] = member
             loads[member].append(vchannel)
     for vchannel, members in candidates.items():
-        if vchannel not in wanted and members:
+        if vchannel not in assignment and members:
             member = _least(members, loads)
-            wanted[vchannel] = member
+            assignment[vchannel] = member
             loads[member].append(vchannel)
     for vchannels in loads.values():
         vchannels.sort(key=lambda vchannel: vchannel in leaving)
-    while _even_out(wanted, loads, candidates):
+    while _even_out(assignment, loads, candidates):
         pass
-    return wanted
+    return assignment
 
 
-def _even_out(wanted: dict[str, str], loads: dict[str, list[str]], candidates: Mapping[str, Sequence[str]]) -> bool:
+def _even_out(assignment: dict[str, str], loads: dict[str, list[str]], candidates: Mapping[str, Sequence[str]]) -> bool:
     """Move vchannels from the most loaded members to members with at least two fewer; return True if any moved.
 
     Repeated calls terminate: each move reduces the sum of the squares of the loads.
@@ -61,7 +61,7 @@ def _even_out(wanted: dict[str, str], loads: dict[str, list[str]], candidates: M
         other = _least(candidates[found], loads)
         loads[member].remove(found)
         loads[other].append(found)
-        wanted[found] = other
+        assignment[found] = other
         has_moved = True
         for each in (member, other):
             heappush(heap, (-len(loads[each]), order[each], each))

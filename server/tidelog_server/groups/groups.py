@@ -24,19 +24,17 @@ from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions
-from tidelog_server.groups.sessions import GroupSessions, JoinTerms, Session
-from tidelog_server.groups.types import ANYBODY, Commit, GroupState, PositionState, Subscriber
-from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
+from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, GroupState, PositionState, Subscriber
+from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find, MovePositions, no_positions
+from tidelog_server.log.protocols import Find, MovePositions, Place, no_positions
 from tidelog_server.log.scan.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
-
-Target = tuple[ChannelLog, VchannelLog]
 
 
 class Groups:
@@ -102,7 +100,7 @@ class Groups:
         start: Start,
         *,
         if_not_exists: bool,
-        subscriber: Subscriber = ANYBODY,
+        subscriber: Subscriber = DEFAULT_SUBSCRIBER,
     ) -> GroupState:
         """Create a group and subscribe it to channels, durably. Cancelling does not stop it.
 
@@ -139,7 +137,7 @@ class Groups:
         subscribe: Sequence[str],
         unsubscribe: Sequence[str],
         start: Start | None,
-        subscriber: Subscriber = ANYBODY,
+        subscriber: Subscriber = DEFAULT_SUBSCRIBER,
     ) -> GroupState:
         """Subscribe a group to channels and end subscriptions, durably. Cancelling does not stop it.
 
@@ -170,7 +168,7 @@ class Groups:
             self.sessions.changed(name)
             return self.describe(name)
 
-    async def join(self, name: str, terms: JoinTerms, subscriber: Subscriber = ANYBODY) -> Session:
+    async def join(self, name: str, terms: JoinTerms, subscriber: Subscriber = DEFAULT_SUBSCRIBER) -> MemberSession:
         """Add or reattach a member of a group; subscribe the group to the member's channels if necessary.
 
         Raises:
@@ -286,7 +284,7 @@ class Groups:
                 checked[key] = position
         return [self.positions.put(key, position) for key, position in checked.items()]
 
-    def mover(self, commits: Sequence[Commit]) -> MovePositions:
+    def position_move(self, commits: Sequence[Commit]) -> MovePositions:
         """Return a function that moves positions within a transaction; it raises as ``changes``."""
         return (lambda: self.changes(commits, is_repeatable=False)) if commits else no_positions
 
@@ -310,7 +308,7 @@ class Groups:
         """
         self._node.admission.check_storage()
         self.record(name)
-        targets = [self._find(vchannel) for vchannel in self._wanted(name, vchannels)]
+        targets = [self._find(vchannel) for vchannel in self._named(name, vchannels)]
         check_start_of_several(start, len(targets), "to")
         for _, vchannel in targets:
             self._position(GroupKey(name, vchannel.name))
@@ -415,15 +413,15 @@ class Groups:
             return [channel] if channel in self.positions.of_group(name) else []
         return [vchannel for vchannel in self.positions.of_group(name) if vchannel.rpartition("/")[0] == channel]
 
-    def _unsubscribed(self, name: str, channel: str) -> list[Target]:
+    def _unsubscribed(self, name: str, channel: str) -> list[Place]:
         """The counterpart of ``_subscribed``: vchannels without a position. Raises ChannelNotExistError."""
         positions = self.positions.of_group(name)
         if "/" in channel:
             targets = [self._find(channel)]
         else:
             log = self._find_channel(channel)
-            targets = [(log, vchannel) for vchannel in log.vchannels]
-        return [(log, vchannel) for log, vchannel in targets if vchannel.name not in positions]
+            targets = [Place(log, vchannel) for vchannel in log.vchannels]
+        return [target for target in targets if target.vchannel.name not in positions]
 
     def _new_positions(
         self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber
@@ -431,14 +429,14 @@ class Groups:
         """Return the positions that a subscription would add, without adding them."""
         now_ms = self._node.shared.clock.wall_ms()
         # Deduplicated: the request may name a channel and also one of its vchannels.
-        targets = {target[1].name: target for channel in channels for target in self._unsubscribed(name, channel)}
+        targets = {target.vchannel.name: target for channel in channels for target in self._unsubscribed(name, channel)}
         check_start_of_several(start, len(targets), "start")
         found = [
             (
                 GroupKey(name, vchannel),
                 GroupPosition(
-                    target[1].vchannel_id, self._resolve(target, start), now_ms,
-                    is_holding=subscriber.may_hold(target[0].name),
+                    target.vchannel.vchannel_id, self._resolve(target, start), now_ms,
+                    is_pinning=subscriber.may_pin(target.log.name),
                 ),
             )
             for vchannel, target in targets.items()
@@ -474,7 +472,7 @@ class Groups:
         await self._write([self.positions.put(key, position) for key, position in found])
         self.sessions.changed(record.name)
 
-    def _wanted(self, name: str, vchannels: Sequence[str]) -> list[str]:
+    def _named(self, name: str, vchannels: Sequence[str]) -> list[str]:
         """Return the vchannels that a request names, with channels expanded and without duplicates."""
         if not vchannels:
             return list(self.positions.of_group(name))
@@ -492,7 +490,7 @@ class Groups:
             raise GroupNotSubscribedError(*key)
         return position
 
-    def _resolve(self, target: Target, start: Start) -> int:
+    def _resolve(self, target: Place, start: Start) -> int:
         log, vchannel = target
         watermark, latest_tick = log.watermark(), self._node.shared.oracle.now()
         tick = resolve_start(

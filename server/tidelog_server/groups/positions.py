@@ -54,10 +54,10 @@ class GroupPositions:
         """Return the positions on a vchannel by group."""
         return self._by_vchannel.get(vchannel, _NONE)
 
-    def held_tick(self, vchannel: str) -> tuple[int, str] | None:
+    def pinned_tick(self, vchannel: str) -> tuple[int, str] | None:
         """Return the smallest next tick of a position that holds back retention, and its group; None without one."""
         positions = self.of_vchannel(vchannel).items()
-        return min(((each.next_tick, group) for group, each in positions if each.is_holding), default=None)
+        return min(((each.next_tick, group) for group, each in positions if each.is_pinning), default=None)
 
     def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
         """Set a position; return the change to write."""

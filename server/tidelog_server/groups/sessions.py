@@ -30,7 +30,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 
 _SWEEP_EVERY_S: Final = 0.1
 # Minimum interval between two rebalances of a group.
-_LOOK_EVERY_S: Final = 0.05
+_REBALANCE_EVERY_S: Final = 0.05
 # A longer delay of a sweep counts as a pause of the process, during which no lease runs out.
 _MAX_PAUSE_S: Final = 0.2
 _log = structlog.get_logger()
@@ -66,7 +66,7 @@ class MemberState(NamedTuple):
     expires_in_s: float
 
 
-class Session:
+class MemberSession:
     """A call's access to its member. Ends when the member is removed or another call attaches to it.
 
     Attributes:
@@ -148,7 +148,7 @@ class GroupSessions:
         self._groups: dict[str, GroupMembers] = {}
         self._epoch = 0
         # Time of each group's last rebalance, and the groups with a scheduled one.
-        self._looked_s: dict[str, float] = {}
+        self._rebalanced_s: dict[str, float] = {}
         self._due: set[str] = set()
         self._clock: AwakeClock
 
@@ -159,19 +159,19 @@ class GroupSessions:
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.start("groups", self._sweep())
 
-    def join(self, group: str, terms: JoinTerms) -> Session:
+    def join(self, group: str, terms: JoinTerms) -> MemberSession:
         """Add a member, or reattach an existing one.
 
         Raises:
             RateLimitRejectedError: There are too many members. Nothing happened.
         """
         members = self._groups.get(group) or GroupMembers()
-        session = Session(self, group, asyncio.Event())
+        session = MemberSession(self, group, asyncio.Event())
         member = members.members.get(terms.member_id)
         if member is None:
             self._check_room(group, members, terms.tenant)
             member = Member(
-                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _nobody,
+                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _ignore,
                 tenant=terms.tenant,
             )  # fmt: skip
             members.join(member)
@@ -207,33 +207,33 @@ class GroupSessions:
         self.changed(group)
 
     def changed(self, group: str) -> None:
-        """Rebalance after members or subscriptions changed: now, or _LOOK_EVERY_S after the last rebalance.
+        """Rebalance after members or subscriptions changed: now, or _REBALANCE_EVERY_S after the last rebalance.
 
         Why rate-limited: a rebalance visits all vchannels and members, and hundreds of members may join at once.
         """
         if group in self._due:
             return
         loop = asyncio.get_running_loop()
-        wait_s = self._looked_s.get(group, -_LOOK_EVERY_S) + _LOOK_EVERY_S - loop.time()
+        wait_s = self._rebalanced_s.get(group, -_REBALANCE_EVERY_S) + _REBALANCE_EVERY_S - loop.time()
         if wait_s <= 0:
-            self._look(group)
+            self._rebalance(group)
         else:
             self._due.add(group)
-            loop.call_later(wait_s, self._look, group)
+            loop.call_later(wait_s, self._rebalance, group)
 
-    def _look(self, group: str) -> None:
+    def _rebalance(self, group: str) -> None:
         self._due.discard(group)
-        self._looked_s[group] = asyncio.get_running_loop().time()
+        self._rebalanced_s[group] = asyncio.get_running_loop().time()
         members = self._groups.get(group)
         if members is None:
-            self._looked_s.pop(group, None)
+            self._rebalanced_s.pop(group, None)
             return
         if members.members:
             vchannels = {vchannel: vchannel.rpartition("/")[0] for vchannel in self._positions.of_group(group)}
             members.rebalance(vchannels, self._grants(group), self._clock.now_s())
         else:
             del self._groups[group]
-            self._looked_s.pop(group, None)
+            self._rebalanced_s.pop(group, None)
 
     def restart(self, group: str, vchannels: Sequence[str]) -> None:
         """Restart the holders of vchannels at the group's positions, under new epochs."""
@@ -357,5 +357,5 @@ class GroupSessions:
                     self.changed(group)
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """No-op callback."""

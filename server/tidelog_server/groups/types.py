@@ -38,14 +38,14 @@ class Subscriber(NamedTuple):
 
     Attributes:
         tenant: Tenant of the principal.
-        may_hold: Returns True if the group may hold back retention on a channel.
+        may_pin: Returns True if the group may hold back retention on a channel.
     """
 
     tenant: Tenant = NO_TENANT
-    may_hold: Callable[[str], bool] = _always
+    may_pin: Callable[[str], bool] = _always
 
 
-ANYBODY: Final = Subscriber()
+DEFAULT_SUBSCRIBER: Final = Subscriber()
 
 
 class PositionState(NamedTuple):

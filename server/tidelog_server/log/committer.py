@@ -48,7 +48,7 @@ WindowChange = tuple[ProducerKey, ProducerWindow | None]
 """A producer's window after a batch, or None to delete it."""
 
 OutcomeChange = tuple[int, TxnOutcome | None]
-"""A begun transaction and its outcome, or None to delete it."""
+"""A staged transaction and its outcome, or None to delete it."""
 
 AppChange = tuple[AppKey, AppCommit | None]
 """An application and its last commit, or None to delete it."""
@@ -75,8 +75,8 @@ class PendingAppend:
         settled: True once the outcome is known.
         failure: Cause if it was not acknowledged.
         windows: Windows of the entries' producer, if one is named.
-        staged: Batches of a begun transaction; then there are no entries.
-        outcomes: Outcomes of begun transactions that the entries commit.
+        staged: Batches of a staged transaction; then there are no entries.
+        outcomes: Outcomes of staged transactions that the entries commit.
         positions: Positions of consumer groups, with entries or alone.
         app_commits: Last commits of applications, with the entries of prepared transactions.
         floors: Floors of tables from which this append evicts.

@@ -37,6 +37,7 @@ from tidelog_server.groups.lag_meter import LagMeter
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.protocols import Place
 from tidelog_server.log.scan.planner import ScanPlanner
 from tidelog_server.log.scan.scanner import Scanner, ScanPlan, ScanSource
 from tidelog_server.log.take_over import take_over
@@ -137,7 +138,7 @@ class Broker:
         await self._destroy_marked(destroying, self._positions_of(destroying))
         # A crash between writing the catalog's record and the store's vchannels leaves only the record. This cannot
         # hide lost entries: the start gate compares the number of entries.
-        self._retainer.open(self._catalog, self._held_tick, self._reclaim_wanted.set)
+        self._retainer.open(self._catalog, self._pinned_tick, self._reclaim_wanted.set)
         await self._open_channels([record for record in records if not record.is_destroying])
         await self.transactions.open()
         self.prepared.open()
@@ -208,7 +209,7 @@ class Broker:
                 if record.name in self._catalog.foreign():
                     insort(self._names, record.name)
         if wanted.is_placed:
-            await self.ownership.tell(created)
+            await self.ownership.notify(created)
         return [self.describe_anywhere(name) for name in names or [record.name for record in created]]
 
     async def _create_missing(
@@ -339,7 +340,7 @@ class Broker:
         names = self._names[begin : None if limit is None else begin + limit]
         return list(takewhile(lambda name: name.startswith(prefix), names))
 
-    def find(self, name: str) -> tuple[ChannelLog, VchannelLog]:
+    def find(self, name: str) -> Place:
         """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one vchannel).
 
         Raises:
@@ -356,18 +357,18 @@ class Broker:
                 raise InvalidRequestError(
                     f"'{name}' has {count} vchannels: name one, '{name}/0' to '{name}/{count - 1}'", field="vchannel"
                 )
-            return log, log.vchannels[0]
+            return Place(log, log.vchannels[0])
         if parsed.index >= count:
             raise ChannelNotExistError(name, f"does not exist: '{parsed.channel}' has vchannels 0 to {count - 1}")
-        return log, log.vchannels[parsed.index]
+        return Place(log, log.vchannels[parsed.index])
 
-    def find_to_read(self, name: str) -> tuple[ChannelLog, VchannelLog]:
+    def find_to_read(self, name: str) -> Place:
         """As ``find``; ``name`` may also be a system channel."""
         channel, _, index = name.partition("/")
         if not is_system_channel(channel) or index not in ("", "0"):
             return self.find(name)
         log = self.find_channel(system_channel_name(channel, self._node_id))
-        return log, log.vchannels[0]
+        return Place(log, log.vchannels[0])
 
     async def ensure_own_channel(self, name: str) -> None:
         """Create a system channel, with one vchannel, if it does not exist."""
@@ -522,11 +523,12 @@ class Broker:
         """Submit a change of the store without yielding to the event loop, and wait for it."""
         await self._tasks.finish(_ended(self._node.committer.submit_job(change)))
 
-    def _held_tick(self, vchannel_name: str) -> tuple[int, str] | None:
-        """Return a vchannel's held tick, the smallest next tick of its groups, and that group; None without one."""
+    def _pinned_tick(self, vchannel_name: str) -> tuple[int, str] | None:
+        """Return a vchannel's pinned tick, the smallest next tick of its groups, and that group; None without one."""
         # Both durable and submitted positions count: a group may have just subscribed, or seek back.
         tables = (self.groups.durable, self.groups.positions)
-        return min((held for table in tables if (held := table.held_tick(vchannel_name)) is not None), default=None)
+        pins = (table.pinned_tick(vchannel_name) for table in tables)
+        return min((pin for pin in pins if pin is not None), default=None)
 
     def _add(self, record: ChannelRecord) -> None:
         # Another node may have created it: no message and no watermark of a channel precedes its creation.

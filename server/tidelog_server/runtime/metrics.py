@@ -64,7 +64,7 @@ class Metrics:
         self.evictions = self._counter(
             "evictions", "Table entries evicted because a principal exceeded its share, by table.", "table"
         )
-        self.txns_ended = self._counter("txns_ended", "Begun transactions that ended, by outcome.", "how")
+        self.txns_ended = self._counter("txns_ended", "Staged transactions that ended, by outcome.", "how")
         self.retention_messages = self._counter("retention_messages", "Messages removed by retention.")
         self.retention_bytes = self._counter("retention_bytes", "Bytes of columns removed by retention.")
         self.retention_lost_messages = self._counter(

@@ -85,8 +85,8 @@ class SideRows(NamedTuple):
 
     Attributes:
         windows: Windows of producers, which replace earlier ones; None removes one.
-        staged: Batches of begun transactions; their vchannels must exist (asserted).
-        outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
+        staged: Batches of staged transactions; their vchannels must exist (asserted).
+        outcomes: Outcomes of staged transactions by txn id, which replace earlier ones; None removes one.
         positions: Positions of consumer groups, which replace earlier ones; None removes one.
         app_commits: Last commits by application, which replace earlier ones; None removes one.
         floors: Floors of tenants, which replace earlier ones; None removes one.
@@ -216,7 +216,7 @@ class LogStore(Protocol):
         ...
 
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        """Return the outcomes of begun transactions by txn id, including writes not synced; meant for the start.
+        """Return the outcomes of staged transactions by txn id, including writes not synced; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.

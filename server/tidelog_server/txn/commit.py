@@ -1,4 +1,4 @@
-"""Commits the staged batches of begun transactions: one atomic write of headers."""
+"""Commits the staged batches of staged transactions: one atomic write of headers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,17 +101,16 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
     entries: list[NewEntry] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
-    noted = [
-        table.note_committing(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)
-    ]
+    written = [table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)]
     app_changes, app_floors = commit.app_changes(first_tick)
     append = PendingAppend(
         entries, terms.needs_sync, commit.on_settled,
-        outcomes=[change for changes, _ in noted for change in changes], positions=positions, app_commits=app_changes,
-        floors=[*(floor for _, floors in noted for floor in floors), *app_floors],
+        outcomes=[change for changes, _ in written for change in changes], positions=positions,
+        app_commits=app_changes,
+        floors=[*(floor for _, floors in written for floor in floors), *app_floors],
     )  # fmt: skip
-    lanes = (lane for session in sessions for lane in session.lanes.values())
-    targets = {lane.target.vchannel.vchannel_id: lane.target for lane in lanes}
+    parts = (part for session in sessions for part in session.parts.values())
+    targets = {part.target.vchannel.vchannel_id: part.target for part in parts}
     for entry in entries:
         target = targets[entry.vchannel_id]
         target.log.enter(target.vchannel, entry)
@@ -122,18 +121,18 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
 
 def _check(session: TxnSession, terms: CommitTerms) -> None:
     """Raise if the transaction cannot be committed."""
-    for vchannel_id, lane in session.lanes.items():
-        lane.target.log.check_open()
+    for vchannel_id, part in session.parts.items():
+        part.target.log.check_open()
         conditions = terms.conditions.get(vchannel_id)
         if conditions is not None:
-            vchannel = lane.target.vchannel
+            vchannel = part.target.vchannel
             conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
 
 
 def _outcomes(sessions: Sequence[TxnSession], first_tick: int, *, is_synced: bool) -> list[TxnOutcome]:
     outcomes: list[TxnOutcome] = []
     for session in sessions:
-        runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
+        runs = (TxnRun(vchannel_id, part.messages) for vchannel_id, part in session.parts.items() if part.batches)
         outcomes.append(TxnOutcome(first_tick, is_synced, tuple(runs), session.tenant))
         first_tick += session.messages
     return outcomes
@@ -142,8 +141,8 @@ def _outcomes(sessions: Sequence[TxnSession], first_tick: int, *, is_synced: boo
 def _entries(session: TxnSession, outcome: TxnOutcome, span: TxnSpan) -> list[NewEntry]:
     entries: list[NewEntry] = []
     tick = Tick(outcome.first_tick)
-    for vchannel_id, lane in session.lanes.items():
-        for messages, message_type, columns_crc32c, columns in lane.batches:
+    for vchannel_id, part in session.parts.items():
+        for messages, message_type, columns_crc32c, columns in part.batches:
             entries.append(NewEntry(vchannel_id, tick, messages, message_type, columns_crc32c, b"", span, columns))
             tick = Tick(tick + messages)
     return entries

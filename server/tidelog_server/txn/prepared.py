@@ -277,7 +277,7 @@ class PreparedTransactions:
             if append.failure is None:
                 hit(Failpoint.TXN_COMMITTED)
                 for session, outcome in zip(sessions, submitted.outcomes, strict=True):
-                    self._transactions.table.note_committed(session, outcome)
+                    self._transactions.table.finish_commit(session, outcome)
                 self._apps.committed(app, commit_at(submitted.first_tick))
                 self._node.metrics.txns_ended.labels("committed").inc(len(sessions))
             settled.set()

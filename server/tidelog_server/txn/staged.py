@@ -1,4 +1,4 @@
-"""Begun transactions: drives their table by requests, time and results of the log."""
+"""Staged transactions: drives their table by requests, time and results of the log."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,12 +27,13 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.txn.applications import AppVersion
 from tidelog_server.txn.commit import CommitTerms, SubmittedCommit, TxnCommit, try_commit
-from tidelog_server.txn.table import BatchOfTxn, EndCause, Target, TxnSession, TxnTable
+from tidelog_server.txn.table import BatchOfTxn, EndCause, TxnSession, TxnTable
 
 # Maximum delay of an expiry if no request concerns the transaction.
 _SWEEP_EVERY_S: Final = 0.25
@@ -82,7 +83,7 @@ class Committed(NamedTuple):
 
 
 class Transactions:
-    """The begun transactions of a node. Lives on the event loop."""
+    """The staged transactions of a node. Lives on the event loop."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, on_disk_freed: Callable[[], None]) -> None:
         """``on_disk_freed`` is called whenever enough batches were discarded to reclaim their disk space."""
@@ -95,7 +96,7 @@ class Transactions:
         self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
         # Ended transactions whose batches are not discarded yet.
         self._discarding: list[TxnSession] = []
-        self._discard_wanted = asyncio.Event()
+        self._discard_due = asyncio.Event()
         self._discarded_bytes = 0
 
     async def open(self) -> None:
@@ -114,7 +115,7 @@ class Transactions:
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())
 
-    async def begin(self, targets: Sequence[Target], keepalive_us: int, caller: Caller) -> TxnSession:
+    async def begin(self, targets: Sequence[Place], keepalive_us: int, caller: Caller) -> TxnSession:
         """Begin a transaction on ``targets``; if empty, on the vchannels to which it appends.
 
         Raises:
@@ -144,7 +145,7 @@ class Transactions:
         hit(Failpoint.TXN_BEGUN)
         return session
 
-    def stage(self, place: BatchOfTxn, target: Target, batch: Batch, on_settled: Settled) -> PendingAppend:
+    def stage(self, place: BatchOfTxn, target: Place, batch: Batch, on_settled: Settled) -> PendingAppend:
         """Stage a batch; it settles once written, and the transaction's commit makes it durable.
 
         A batch whose sequence was staged before is a retry, and settles before this returns.
@@ -224,7 +225,7 @@ class Transactions:
         if txn_id not in self._commits:
             terms = terms_of()
             session.check_whole(terms.expected_batches)
-            for vchannel_id in terms.conditions.keys() - session.lanes.keys():
+            for vchannel_id in terms.conditions.keys() - session.parts.keys():
                 name = self._node.vchannel_name(vchannel_id) or f"vchannel id {vchannel_id}"
                 raise VchannelNotInTransactionError(txn_id, name)
             committed: asyncio.Future[TxnOutcome] = asyncio.get_running_loop().create_future()
@@ -275,7 +276,7 @@ class Transactions:
         self.table.end(session, cause)
         self._node.metrics.txns_ended.labels(cause).inc()
         self._discarding.append(session)
-        self._discard_wanted.set()
+        self._discard_due.set()
 
     async def submit(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
         """Submit a commit of transactions that are marked as committing, once its ticks are available.
@@ -338,7 +339,7 @@ class Transactions:
             assert submitted is not None
             if append.failure is None:
                 hit(Failpoint.TXN_COMMITTED)
-                self.table.note_committed(session, submitted.outcomes[0])
+                self.table.finish_commit(session, submitted.outcomes[0])
                 self._node.metrics.txns_ended.labels("committed").inc()
             settled.set()
 
@@ -351,7 +352,7 @@ class Transactions:
     def _description(self, session: TxnSession) -> TxnDescription:
         return TxnDescription(
             session.txn_id, session.caller, session.is_committing, session.prepared_for,
-            [lane.target.vchannel.name for lane in session.lanes.values()], session.batches, session.messages,
+            [part.target.vchannel.name for part in session.parts.values()], session.batches, session.messages,
             session.size_bytes, session.keepalive_s,
             max(0.0, session.expires_s - self.now_s()),
         )  # fmt: skip
@@ -367,21 +368,21 @@ class Transactions:
         """Discard the staged batches of ended transactions, in bulk. Never returns."""
         store = self._node.store
         while True:
-            await self._discard_wanted.wait()
-            self._discard_wanted.clear()
+            await self._discard_due.wait()
+            self._discard_due.clear()
             sessions, self._discarding = self._discarding, []
             places = [place for session in sessions for place in session.places.items()]
             for begin in range(0, len(places), _DISCARDED_AT_ONCE):
                 await self._node.committer.run(partial(store.discard, dict(places[begin : begin + _DISCARDED_AT_ONCE])))
             for session in sessions:
-                self.table.note_removed(session)
+                self.table.release_staged(session)
                 self._discarded_bytes += session.size_bytes
             if self._discarded_bytes >= _RECLAIM_AT_BYTES:
                 self._discarded_bytes = 0
                 self._on_disk_freed()
 
 
-def check_targets(targets: Sequence[Target]) -> None:
+def check_targets(targets: Sequence[Place]) -> None:
     """Raise InvalidRequestError if a vchannel is named twice."""
     seen: set[int] = set()
     for target in targets:

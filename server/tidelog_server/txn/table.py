@@ -1,4 +1,4 @@
-"""Begun transactions of a node: state, staged batches and outcomes. Pure; time is passed in.
+"""Staged transactions of a node: state, staged batches and outcomes. Pure; time is passed in.
 
 ::
 
@@ -45,8 +45,8 @@ from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.batch import Batch
-from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import OutcomeChange
+from tidelog_server.log.protocols import Place
 from tidelog_server.txn.applications import AppVersion
 
 EndCause = Literal["rolled_back", "keepalive", "aborted", "channel_destroyed"]
@@ -88,15 +88,8 @@ class StagedHeader(NamedTuple):
     columns: StagedColumns
 
 
-class Target(NamedTuple):
-    """A vchannel that a transaction appends to."""
-
-    log: ChannelLog
-    vchannel: VchannelLog
-
-
 @dataclass(slots=True, eq=False)
-class TxnLane:
+class StagedPart:
     """The staged batches of a transaction on one vchannel.
 
     Invariant: ``batches[i]`` has the sequence ``i + 1``.
@@ -106,7 +99,7 @@ class TxnLane:
         batches: Batches in order of arrival.
     """
 
-    target: Target
+    target: Place
     batches: list[StagedHeader] = field(default_factory=list)
 
     @property
@@ -125,7 +118,7 @@ class TxnSession:
         keepalive_s: Seconds that it stays open without a request of its client.
         expires_s: Time of expiry on the monotonic clock of the table's owner.
         is_bound: True if it may only append to the vchannels that it was begun for.
-        lanes: Its vchannels by id, in the order in which they joined.
+        parts: Its vchannels by id, in the order in which they joined.
         batches: Number of staged batches.
         size_bytes: Bytes of their columns.
         is_committing: True from the start of a commit; False again only if it is refused.
@@ -138,7 +131,7 @@ class TxnSession:
     keepalive_s: float
     expires_s: float
     is_bound: bool
-    lanes: dict[int, TxnLane]
+    parts: dict[int, StagedPart]
     batches: int = 0
     size_bytes: int = 0
     is_committing: bool = False
@@ -152,26 +145,26 @@ class TxnSession:
     def places(self) -> dict[TxnPlace, int]:
         """Number of staged batches by place, for places that have any."""
         return {
-            (vchannel_id, self.txn_id): len(lane.batches) for vchannel_id, lane in self.lanes.items() if lane.batches
+            (vchannel_id, self.txn_id): len(part.batches) for vchannel_id, part in self.parts.items() if part.batches
         }
 
     @property
     def messages(self) -> int:
         """Number of staged messages."""
-        return sum(lane.messages for lane in self.lanes.values())
+        return sum(part.messages for part in self.parts.values())
 
     @property
     def content(self) -> TxnContent:
         """Number and targets of its messages."""
         total = TxnContent()
-        for vchannel_id, lane in self.lanes.items():
-            total = total.plus(content_of(vchannel_id, lane.target.log.vchannels[0].vchannel_id, lane.messages))
+        for vchannel_id, part in self.parts.items():
+            total = total.plus(content_of(vchannel_id, part.target.log.vchannels[0].vchannel_id, part.messages))
         return total
 
     @property
     def has_closed_channel(self) -> bool:
         """True if a channel that it appends to is being destroyed."""
-        return any(lane.target.log.is_closed for lane in self.lanes.values())
+        return any(part.target.log.is_closed for part in self.parts.values())
 
     def keep_alive(self, now_s: float) -> None:
         """Extend its expiry after a request of its client."""
@@ -211,8 +204,8 @@ class TxnSession:
             TxnSequenceGapError: An earlier batch is missing.
             TxnSequenceReusedError: A different batch is staged with its sequence.
         """
-        lane = self.lanes.get(vchannel_id)
-        batches = lane.batches if lane else ()
+        part = self.parts.get(vchannel_id)
+        batches = part.batches if part else ()
         expected = len(batches) + 1
         if sequence in (0, expected):
             return False
@@ -235,7 +228,7 @@ class _Ended:
 
 
 class TxnTable:
-    """All begun transactions that this node knows of.
+    """All staged transactions that this node knows of.
 
     Invariant: an id is in at most one of ``open``, ``_ended`` and ``_outcomes``.
     Invariant: the id of an evicted outcome is at most the floor of its tenant. So an unknown transaction of a tenant
@@ -313,13 +306,13 @@ class TxnTable:
         )
 
     def begin(
-        self, txn_id: int, caller: Caller, targets: Sequence[Target], keepalive_s: float, now_s: float
+        self, txn_id: int, caller: Caller, targets: Sequence[Place], keepalive_s: float, now_s: float
     ) -> TxnSession:
         """Add a transaction, limited to ``targets`` if there are any. ``check_room`` was called before."""
         assert txn_id >= self._first_txn_id
         session = TxnSession(
             txn_id, caller, keepalive_s, now_s + keepalive_s, bool(targets),
-            {target.vchannel.vchannel_id: TxnLane(target) for target in targets},
+            {target.vchannel.vchannel_id: StagedPart(target) for target in targets},
         )  # fmt: skip
         self.open[txn_id] = session
         self._per_client[caller] += 1
@@ -397,7 +390,7 @@ class TxnTable:
         if txn_id <= floor:
             raise TransactionOutcomeForgottenError(txn_id, oldest_tick=floor + 1)
 
-    def stage(self, session: TxnSession, target: Target, batch: Batch, stored_crc32c: int) -> int:
+    def stage(self, session: TxnSession, target: Place, batch: Batch, stored_crc32c: int) -> int:
         """Add a new batch to an open transaction; return its sequence. Nothing changes if this raises.
 
         Raises:
@@ -405,20 +398,20 @@ class TxnTable:
             TransactionTooLargeError, RateLimitRejectedError: A limit is reached.
         """
         vchannel = target.vchannel
-        if session.is_bound and vchannel.vchannel_id not in session.lanes:
+        if session.is_bound and vchannel.vchannel_id not in session.parts:
             raise VchannelNotInTransactionError(session.txn_id, vchannel.name)
         self._check_room_for(session, vchannel.vchannel_id, len(batch.columns))
-        lane = session.lanes.setdefault(vchannel.vchannel_id, TxnLane(target))
-        sequence = len(lane.batches) + 1
+        part = session.parts.setdefault(vchannel.vchannel_id, StagedPart(target))
+        sequence = len(part.batches) + 1
         columns = StagedColumns(sequence, len(batch.columns), stored_crc32c)
-        lane.batches.append(StagedHeader(batch.count, batch.message_type, batch.columns_crc32c, columns))
+        part.batches.append(StagedHeader(batch.count, batch.message_type, batch.columns_crc32c, columns))
         session.batches += 1
         session.size_bytes += len(batch.columns)
         self._bytes_usage.add(session.tenant, len(batch.columns))
         self._batches_usage.add(session.tenant, 1)
         return sequence
 
-    def note_committing(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
+    def start_commit(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
         """Record that a transaction is about to be committed; return the changes to write with it."""
         evicted = self._outcomes.make_room(outcome.tenant, MAX_TXN_OUTCOMES - self._committing)
         self._committing += 1
@@ -429,22 +422,22 @@ class TxnTable:
             floors |= self._floors.raise_to(each.tenant, each.key)
         return changes, [(FloorKey(FloorTable.OUTCOMES, tenant), floor) for tenant, floor in floors.items()]
 
-    def note_committed(self, session: TxnSession, outcome: TxnOutcome) -> None:
+    def finish_commit(self, session: TxnSession, outcome: TxnOutcome) -> None:
         """Replace a transaction by its durable outcome; called in tick order."""
         self._committing -= 1
         self._remove(session)
-        self.note_removed(session)
+        self.release_staged(session)
         self._outcomes.put(session.txn_id, outcome, outcome.tenant)
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
-        """End a transaction without a commit. Its staged batches count until ``note_removed``."""
+        """End a transaction without a commit. Its staged batches count until ``release_staged``."""
         self._remove(session)
         content = None if session.prepared_for is None else session.content
         for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
             self._forgotten_up_to = max(self._forgotten_up_to, forgotten.key)
         self._ended.put(session.txn_id, _Ended(session.caller, cause, content), session.tenant)
 
-    def note_removed(self, session: TxnSession) -> None:
+    def release_staged(self, session: TxnSession) -> None:
         """Stop counting the staged batches of a transaction."""
         self._bytes_usage.add(session.tenant, -session.size_bytes)
         self._batches_usage.add(session.tenant, -session.batches)
@@ -455,11 +448,11 @@ class TxnTable:
 
     def on_vchannels(self, vchannel_ids: Iterable[int]) -> list[TxnSession]:
         """Return the open transactions that have one of these vchannels."""
-        wanted = set(vchannel_ids)
-        return [session for session in self.open.values() if wanted & session.lanes.keys()]
+        ids = set(vchannel_ids)
+        return [session for session in self.open.values() if ids & session.parts.keys()]
 
     def _check_room_for(self, session: TxnSession, vchannel_id: int, size_bytes: int) -> None:
-        vchannels = len(session.lanes.keys() | {vchannel_id})
+        vchannels = len(session.parts.keys() | {vchannel_id})
         for unit, actual, maximum in (
             ("bytes", session.size_bytes + size_bytes, self._limits.max_txn_bytes),
             ("batches", session.batches + 1, MAX_STAGED_BATCHES_PER_TXN),

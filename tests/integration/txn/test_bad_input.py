@@ -1,4 +1,4 @@
-"""Every bad call on a begun transaction gets its status, its reason and a text that says what to do.
+"""Every bad call on a staged transaction gets its status, its reason and a text that says what to do.
 
 Method: one server for each test, and in it a transaction that must be as good after the refusal as before.
 """

@@ -41,7 +41,7 @@ class Facts:
     Attributes:
         rows: Rows of each vchannel; DATA_LOSS if a read was refused with it.
         records: Everything else: channels, groups, positions, broadcasts, producers, outcomes, applications.
-        txn_ids: Begun transactions whose outcomes are among the records.
+        txn_ids: Staged transactions whose outcomes are among the records.
     """
 
     rows: dict[str, list[Row] | str]
@@ -167,7 +167,7 @@ async def _stage(endpoint: str, number: int, *, commits: bool) -> int:
 
 
 async def _commit(endpoint: str, txn_id: int) -> tuple[int, int]:
-    """Commit a begun transaction, possibly again; return its ticks."""
+    """Commit a staged transaction, possibly again; return its ticks."""
     async with connect(endpoint) as channel:
         transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         answer = await transactions.CommitTxn(transaction_service_pb2.CommitTxnRequest(txn_id=txn_id))

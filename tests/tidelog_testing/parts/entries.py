@@ -21,7 +21,7 @@ def new_entry(vchannel_id: int, base_tick: int, *, count: int = 10, size_bytes: 
 
 
 def staged_batch(entry: NewEntry, txn_id: int, sequence: int) -> StagedBatch:
-    """Return the batch of ``entry`` as staged by a begun transaction."""
+    """Return the batch of ``entry`` as staged by a staged transaction."""
     return StagedBatch(entry.vchannel_id, txn_id, sequence, entry.columns)
 
 

@@ -50,18 +50,18 @@ def test_what_is_no_record_is_data_loss(value: bytes) -> None:
 def test_a_table_finds_positions_by_group_and_by_vchannel() -> None:
     first, second, third = GroupKey("a", "orders/0"), GroupKey("b", "orders/0"), GroupKey("a", "orders/1")
     table = GroupPositions({first: GroupPosition(1, 30, 0), second: GroupPosition(1, 20, 0)})
-    assert table.held_tick("orders/0") == (20, "b")
-    assert table.held_tick("orders/1") is None
+    assert table.pinned_tick("orders/0") == (20, "b")
+    assert table.pinned_tick("orders/1") is None
     assert table.put(third, GroupPosition(2, 5, 0)) == (third, GroupPosition(2, 5, 0))
     assert (len(table), list(table.of_group("a")), list(table.of_vchannel("orders/0"))) == (
         3, ["orders/0", "orders/1"], ["a", "b"]
     )  # fmt: skip
     table.put(second, GroupPosition(1, 40, 0))
-    assert (len(table), table.held_tick("orders/0")) == (3, (30, "a"))
+    assert (len(table), table.pinned_tick("orders/0")) == (3, (30, "a"))
     assert table.remove(first) == (first, None)
     table.apply([(first, None), (third, None), (second, GroupPosition(1, 41, 0))])
     assert (len(table), table.get(first), table.get(second)) == (1, None, GroupPosition(1, 41, 0))
-    assert (list(table.of_group("a")), table.held_tick("orders/1")) == ([], None)
+    assert (list(table.of_group("a")), table.pinned_tick("orders/1")) == ([], None)
 
 
 def test_a_table_counts_the_positions_of_each_tenant() -> None:

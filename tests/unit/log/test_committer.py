@@ -15,7 +15,7 @@ from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.txn.commit import CommitTerms
-from tidelog_server.txn.table import BatchOfTxn, Target
+from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.clocks import SteppedClock
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
@@ -131,7 +131,7 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
     async with running_node(store, clock=clock) as node:
         await node.create("a")
         node.log.slow_appends.set_threshold(1)
-        caller, transactions, target = Caller("", "client"), node.broker.transactions, Target(*node.broker.find("a"))
+        caller, transactions, target = Caller("", "client"), node.broker.transactions, node.broker.find("a")
         with structlog.testing.capture_logs() as logs:
             await node.append("a", a_batch(b"plain"))
             session = await transactions.begin([target], 0, caller)

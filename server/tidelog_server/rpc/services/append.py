@@ -29,6 +29,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.protocols import Place
 from tidelog_server.node.node import Broker
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check
@@ -52,7 +53,7 @@ from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
 from tidelog_server.txn.inline import TxnPart
-from tidelog_server.txn.table import BatchOfTxn, Target
+from tidelog_server.txn.table import BatchOfTxn
 
 _ROOM_POLL_S: Final = 0.001
 # At shutdown, a stream is closed after its client has sent nothing for _REST_S, or after _DRAIN_S at the latest.
@@ -188,7 +189,7 @@ class AppendCalls:
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
-        target = Target(*self._broker.find(request.vchannel))
+        target = self._broker.find(request.vchannel)
         if not request.messages:
             raise EmptyBatchError
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
@@ -227,7 +228,7 @@ class AppendCalls:
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
             return self._check_transaction(request, request.transaction, options, on_settled)
-        target = Target(*self._broker.find(request.vchannel))
+        target = self._broker.find(request.vchannel)
         batch = self._batch(request.columns)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is not part of a transaction")
@@ -235,7 +236,7 @@ class AppendCalls:
 
     def _intent(
         self,
-        target: Target,
+        target: Place,
         batch: Batch,
         options: wal_service_pb2.AppendOptions | None,
         caller: Caller,
@@ -264,7 +265,7 @@ class AppendCalls:
             parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
         check_distinct([part.vchannel.name for part in parts])
         check_shared(parts)
-        positions = self._broker.groups.mover(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
+        positions = self._broker.groups.position_move(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
         return TxnIntent(self._node.shared, parts, options, on_settled, positions)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
@@ -298,7 +299,8 @@ class AppendCalls:
         """Return the validated options. Raises InvalidRequestError."""
         if options.txn_id or options.txn_sequence:
             raise InvalidRequestError(
-                "txn_id and txn_sequence are for single batches of begun transactions: set neither here, or set txn_id",
+                "txn_id and txn_sequence are for single batches of staged transactions: set neither here, or set "
+                "txn_id",
                 field="txn_id",
             )
         return AppendOptions(

@@ -132,7 +132,7 @@ class GroupService:
             next_tick=position.next_tick,
             committed_time_ms=position.committed_ms,
             member_id=state.member_id,
-            holds_retention=position.is_holding,
+            holds_retention=position.is_pinning,
         )
         if lag is not None:
             now_ms = self._node.shared.clock.wall_ms()

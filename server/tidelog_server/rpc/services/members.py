@@ -31,7 +31,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import check_channel_name, check_group_name
 from tidelog_server.groups.groups import Groups
-from tidelog_server.groups.sessions import JoinTerms, Session
+from tidelog_server.groups.sessions import JoinTerms, MemberSession
 from tidelog_server.groups.types import Commit
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
@@ -78,7 +78,7 @@ class MemberCall:
         self._is_read_to_end = False
         self._failed: TidelogServerError | None = None
         self._group = ""
-        self._session: Session
+        self._session: MemberSession
         self._changed: asyncio.Event
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:

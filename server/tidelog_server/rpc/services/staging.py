@@ -1,4 +1,4 @@
-"""Appends of batches to begun transactions."""
+"""Appends of batches to staged transactions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,8 +8,9 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.protocols import Place
 from tidelog_server.txn.staged import Transactions
-from tidelog_server.txn.table import BatchOfTxn, Target
+from tidelog_server.txn.table import BatchOfTxn
 
 _NO_OPTIONS: Final = AppendOptions(needs_sync=False)
 
@@ -33,11 +34,11 @@ def check_staging(options: wal_service_pb2.AppendOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageIntent:
-    """A batch of a begun transaction; an Intent."""
+    """A batch of a staged transaction; an Intent."""
 
     transactions: Transactions
     place: BatchOfTxn
-    target: Target
+    target: Place
     batch: Batch
     on_settled: Settled
 

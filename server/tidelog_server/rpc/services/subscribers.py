@@ -1,6 +1,6 @@
 """The subscriber of a group, from the access of the current call."""
 
-from tidelog_server.groups.types import ANYBODY, Subscriber
+from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Subscriber
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import HOLDERS
 
@@ -12,5 +12,5 @@ def subscriber() -> Subscriber:
     """
     access = current_access()
     if access is None:
-        return ANYBODY
+        return DEFAULT_SUBSCRIBER
     return Subscriber(access.tenant, lambda channel: access.may(HOLDERS, channel))

@@ -1,4 +1,4 @@
-"""TransactionService: begun transactions."""
+"""TransactionService: staged transactions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -20,7 +20,6 @@ from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.prepared import PreparedTxn
 from tidelog_server.txn.staged import TxnDescription, check_targets
-from tidelog_server.txn.table import Target
 
 _US_PER_S: Final = 1_000_000
 _MAX_ID_DIGITS: Final = 20
@@ -56,7 +55,7 @@ class TransactionService:
         self, request: transaction_service_pb2.BeginTxnRequest, context: Context
     ) -> transaction_service_pb2.BeginTxnResponse:
         """Begin a transaction."""
-        targets = [Target(*self._broker.find(name)) for name in request.vchannels]
+        targets = [self._broker.find(name) for name in request.vchannels]
         check_targets(targets)
         session = await self._transactions.begin(targets, request.keepalive_us, caller_of(context))
         return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
@@ -74,7 +73,7 @@ class TransactionService:
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
-                self._broker.groups.mover(positions),
+                self._broker.groups.position_move(positions),
             )
 
         caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)

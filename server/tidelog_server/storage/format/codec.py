@@ -444,12 +444,12 @@ def unpack_floor(key: FloorKey, value: bytes) -> int:
 
 def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
     """Return the value of a group's position."""
-    vchannel_id, next_tick, committed_ms, taken, is_holding = position
+    vchannel_id, next_tick, committed_ms, taken, is_pinning = position
     without_tenants = _without_tenants(taken)
-    if is_holding and without_tenants is not None:
+    if is_pinning and without_tenants is not None:
         body = _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + without_tenants
     else:
-        flags = 0 if is_holding else _NOT_HOLDING
+        flags = 0 if is_pinning else _NOT_HOLDING
         body = _POSITION_FLAGS.pack(TENANT_VERSION, vchannel_id, next_tick, committed_ms, flags) + taken
     return _sealed(group_key(key), body)
 

@@ -7,7 +7,7 @@ family     key                                    value
 ========== ====================================== =================================================
 log        vchannel_id u32, base_tick u64         header of an entry, and small columns
 columns    vchannel_id u32, base_tick u64         columns of the same entry, unless they are small
-staged     vchannel_id u32, txn id u64, number    columns of a batch of a begun transaction
+staged     vchannel_id u32, txn id u64, number    columns of a batch of a staged transaction
            u32
 producers  vchannel_id u32, producer id in UTF-8  the window of a producer
 groups     ``<group>/<vchannel>/current_id``      the position of a consumer group
@@ -15,7 +15,7 @@ index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      vchannel_id u32, ``x``, txn id u64     marks staged batches of a transaction there
-index      ``o``, txn id u64                      the outcome of a begun transaction
+index      ``o``, txn id u64                      the outcome of a staged transaction
 index      ``a``, hash of an application's name   the last commit of an application
 index      ``g``, a letter, a tenant, 16 bytes    the floor of a tenant in a table
 index      ``s``                                  the store as a whole

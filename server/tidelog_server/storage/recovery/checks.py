@@ -212,7 +212,7 @@ def _check_app_commits(index: StoreIndex, state: LogState) -> None:
 
 
 def _check_txns(index: StoreIndex, state: LogState) -> None:
-    """Check that the rows of begun transactions have only ticks that are in the log."""
+    """Check that the rows of staged transactions have only ticks that are in the log."""
     for (vchannel_id, txn_id), last_tick in index.txns.items():
         if index.tails[vchannel_id].last_tick < last_tick:
             raise DataLossError(

@@ -196,7 +196,7 @@ def load_txns(engine: Engine, vchannel_id: int | None = None) -> dict[TxnPlace, 
 
 
 def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
-    """Return all outcomes of begun transactions, by txn id.
+    """Return all outcomes of staged transactions, by txn id.
 
     Raises:
         DataLossError: A row is damaged.

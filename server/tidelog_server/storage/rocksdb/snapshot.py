@@ -26,7 +26,7 @@ class StoredLog:
         reader: Reader of its entries.
         tails: Tails of all vchannels.
         fencing_tokens: Tokens of the vchannels that have one.
-        outcomes: Outcomes of begun transactions, by txn id.
+        outcomes: Outcomes of staged transactions, by txn id.
         app_commits: The last commit of each application.
         floors: Floors of tenants, by table.
         metadata: Rows of the embedded metadata store.

@@ -153,7 +153,7 @@ class RocksdbLogStore:
         log, index = handles["log"], handles["index"]
         batch = WriteBatch(raw_mode=True)
         put = batch.put
-        # Last tick of committed begun transactions on each vchannel.
+        # Last tick of committed staged transactions on each vchannel.
         committed: dict[TxnPlace, int] = {}
         state.begin()
         for entry in entries:

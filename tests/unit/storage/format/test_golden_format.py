@@ -99,7 +99,7 @@ GOLDEN = {
         "01020304050607080102030405060708010203040506070b"
         "d45e530043c8f657c83b2edbc9dcb86e" "8bc391a2" "636f6c756d6e73",
     ),
-    "header of a begun transaction": (
+    "header of a staged transaction": (
         STAGED_HEADER,
         "0104000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
         "01020304050600000102030405060708010203040506070b00000002" "7a2fba9c0a09fc44cb64ce0a28dafb26" "1bae62f7",
@@ -183,7 +183,7 @@ GOLDEN = {
     ),
     "position of a tenant": (
         pack_position(
-            GROUP, GroupPosition(7, 0x0102030405060500, 1, is_holding=False).after(0x0102030405060708, 5, 9, TENANT)
+            GROUP, GroupPosition(7, 0x0102030405060500, 1, is_pinning=False).after(0x0102030405060708, 5, 9, TENANT)
         ),
         "02000000070102030405060708" "0000000000000005" "01" "000000000000000901020304050605000102030405060708"
         "3f17d463cbf9e415ff231749fd459210" "08d7fe4c",

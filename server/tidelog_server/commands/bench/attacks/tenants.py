@@ -182,7 +182,7 @@ def _attack(name: str, what: str, call: Call, enough: int, *verbs: str) -> Attac
 ATTACKS: Final = (
     _attack("producers", "opens producers under ever new names", _open_producer, 10_001, "append"),
     _attack("applications", "commits nothing, each time for a new application", _commit_nothing, 1_001, "txn"),
-    _attack("outcomes", "commits small begun transactions", _small_txn, 10_001, "txn", "append"),
+    _attack("outcomes", "commits small staged transactions", _small_txn, 10_001, "txn", "append"),
     _attack("open-transactions", "begins transactions under ever new client ids", _open_txn, 1_000, "txn"),
     _attack("broadcasts", "broadcasts what no client acknowledges", _broadcast, 10_000, "append", "broadcast"),
     _attack("groups", "creates consumer groups", _create_group, 10_000, "read"),

@@ -1,4 +1,4 @@
-"""Begun transactions on the protocol: begin, stage, commit, and every other end.
+"""Staged transactions on the protocol: begin, stage, commit, and every other end.
 
 Method: raw calls to a server in this process, on both stores; scans say what is there.
 

@@ -1,4 +1,4 @@
-"""A begun transaction is in the log as a whole once it is committed, and otherwise not at all.
+"""A staged transaction is in the log as a whole once it is committed, and otherwise not at all.
 
 Method: random begins, batches, commits, rollbacks, pauses, plain appends and restarts on a node whose store outlives
 it, against a model of each transaction's state and each vchannel's messages. Batches and commits are retried, with and
@@ -37,7 +37,7 @@ from tidelog_server.log.conditions import Conditions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import Committed
-from tidelog_server.txn.table import BatchOfTxn, Target
+from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
@@ -218,7 +218,7 @@ class Model:
                 txn.state = "expired"
 
     async def begin(self, node: Node, step: Begin) -> None:
-        targets = [Target(*node.broker.find(name)) for name in step.vchannels]
+        targets = [node.broker.find(name) for name in step.vchannels]
         session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
         assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
         # The vchannels that it was begun for are part of it already.
@@ -265,7 +265,7 @@ class Model:
 
         def stage() -> None:
             place = BatchOfTxn(txn.txn_id, CLIENT, sequence)
-            target = Target(*node.broker.find(step.vchannel))
+            target = node.broker.find(step.vchannel)
             batch = a_batch(*[content] * count)
             submitted.append = node.broker.transactions.stage(place, target, batch, submitted.settle)
 
@@ -408,7 +408,7 @@ async def play(steps: list[Step], ring_bytes: int) -> None:
 
 
 @given(STEPS, st.sampled_from([1, 1_000, 1 << 20]))
-def test_a_begun_transaction_is_there_as_a_whole_or_not_at_all(steps: list[Step], ring_bytes: int) -> None:
+def test_a_staged_transaction_is_there_as_a_whole_or_not_at_all(steps: list[Step], ring_bytes: int) -> None:
     asyncio.run(play(steps, ring_bytes))
 
 
