@@ -95,6 +95,7 @@ class Checkpoints:
             created_ms = self._clock.wall_ms()
             state = CheckpointState(checkpoint_id, folder, tick, head, created_ms, lease_ms, self._expiry(lease_ms))
             self._states[checkpoint_id] = state
+            assert len(self._states) <= MAX_CHECKPOINTS
             self._sweep_from_now_on()
             _log.info("checkpoint_made", checkpoint_id=checkpoint_id, tick=tick, sequence=head.sequence)
             return state

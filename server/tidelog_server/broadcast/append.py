@@ -49,6 +49,7 @@ def try_append_broadcast(
         on_settled: Called once with the outcome.
     """
     assert batch.count == 1
+    assert 0 < len({vchannel.vchannel_id for _, vchannel in targets}) == len(targets)
     tick = node.oracle.try_allocate(1, barrier_tick)
     if tick is None:
         return None

@@ -360,6 +360,8 @@ class Broadcasts:
             self._book.now_ms(),
             request.tenant.hex(),
         )
+        assert self._book.keys.holds(broadcast_id)
+        assert broadcast_id not in self._book.live
         self._book.live[broadcast_id] = live = Live(Task(record), targets)
         return live
 
@@ -380,6 +382,7 @@ class Broadcasts:
             raise
         finally:
             self._accepted_bytes -= len(live.targets) * len(batch.columns)
+            assert 0 <= self._accepted_bytes
         task.mark_appended(tick, self._book.now_ms())
         self._book.save_soon(task)
         live.outcome.set_result(tick)

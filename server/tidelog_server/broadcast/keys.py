@@ -123,10 +123,14 @@ class ResourceKeys:
 
     def _hold(self, owner: int, keys: Sequence[ResourceKey]) -> None:
         assert owner not in self._held
+        assert owner not in self._waiting
         assert len({key.name for key in keys}) == len(keys)
         self._held[owner] = keys
         for key in keys:
-            self._holders.setdefault(key.name, {})[owner] = key.is_shared
+            holders = self._holders.setdefault(key.name, {})
+            # One holder stands for all: several hold a key only if all of them share it.
+            assert all(is_shared and key.is_shared for is_shared in islice(holders.values(), 1))
+            holders[owner] = key.is_shared
 
     def _conflict(
         self, owner: int, keys: Sequence[ResourceKey], queues: Mapping[KeyName, dict[int, bool]] | tuple[()]

@@ -74,14 +74,24 @@ class BroadcastStore:
     def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: Loaded) -> None:
         if records.keys() == _FINISHED:
             key = self._key(broadcast_id, "tombstone")
-            loaded.tombstones.append(Tombstone.decode(key, records["tombstone"].value))
+            tombstone = Tombstone.decode(key, records["tombstone"].value)
+            if tombstone.broadcast_id != broadcast_id:
+                raise self._contradiction(broadcast_id, records)
+            loaded.tombstones.append(tombstone)
             return
         if not records.keys() >= _OPEN:
             raise self._contradiction(broadcast_id, records)
         record = TaskRecord.decode(self._key(broadcast_id, "task"), records["task"].value)
         progress = Progress.decode(self._key(broadcast_id, "progress"), records["progress"].value)
         expected = _OPEN if progress.tick else _PENDING
-        if records.keys() != expected or record.broadcast_id != broadcast_id or progress.acks > record.all_acks:
+        keys = {key.name for key in record.resource_keys}
+        has_duplicates = len({*record.vchannel_ids}) < len(record.vchannel_ids) or len(keys) < len(record.resource_keys)
+        if (
+            has_duplicates
+            or records.keys() != expected
+            or record.broadcast_id != broadcast_id
+            or progress.acks & ~record.all_acks
+        ):
             raise self._contradiction(broadcast_id, records)
         if not progress.tick:
             loaded.messages[broadcast_id] = records["message"].value

@@ -17,6 +17,7 @@ from tidelog_server.core.broadcasts import BroadcastState
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
 from tidelog_server.core.shares import Floors, Shares
 from tidelog_server.core.tenants import Tenant
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
 
 
@@ -62,11 +63,13 @@ class Task:
 
     def mark_appended(self, tick: int, now_ms: int) -> None:
         """Record as pending that the message is in the log of all vchannels."""
+        assert 0 < tick
         if isinstance(self.pending, Progress) and not self.pending.tick:
             self._mark(replace(self.pending, tick=tick), now_ms)
 
     def mark_acked(self, acks: int, now_ms: int) -> None:
         """Record as pending the acknowledgements of a bitmap. No effect on a finished broadcast."""
+        assert not acks & ~self.record.all_acks
         if isinstance(self.pending, Progress) and acks & ~self.pending.acks:
             self._mark(replace(self.pending, acks=self.pending.acks | acks), now_ms)
 
@@ -89,6 +92,9 @@ class Task:
         return {name: position for position, name in enumerate(self.record.vchannels)}
 
     def _mark(self, progress: Progress, now_ms: int) -> None:
+        assert isinstance(self.pending, Progress), "a finished broadcast does not change"
+        assert self.pending.tick in (NO_TICK, progress.tick)
+        assert not self.pending.acks & ~progress.acks
         is_over = progress.tick and progress.acks == self.record.all_acks
         self.pending = self._finished(progress, BroadcastState.DONE, now_ms) if is_over else progress
 
@@ -180,6 +186,7 @@ class BroadcastTable:
     def discard(self, task: Task) -> None:
         """Remove an open broadcast without a tombstone."""
         broadcast_id = task.record.broadcast_id
+        assert self._open.get(broadcast_id) is task
         del self._open[broadcast_id]
         self._count(task, -1)
         for channel in task.channels:
@@ -204,6 +211,11 @@ class BroadcastTable:
 
     def apply(self, task: Task, durable: Progress | Tombstone) -> None:
         """Make ``durable``, a former pending state of an open broadcast, its durable state."""
+        before = task.durable
+        assert isinstance(before, Progress)
+        assert before.tick in (NO_TICK, durable.tick)
+        assert before.acked <= durable.acked
+        assert not isinstance(durable, Tombstone) or durable is task.pending
         task.durable = durable
         if isinstance(durable, Tombstone):
             self.discard(task)
@@ -220,7 +232,9 @@ class BroadcastTable:
         for tombstone in chosen:
             self._tombstones.pop(tombstone.broadcast_id)
             self._leaving[tombstone.broadcast_id] = tombstone
-            floors |= self.floors.raise_to(bytes.fromhex(tombstone.tenant), tombstone.broadcast_id)
+            tenant = bytes.fromhex(tombstone.tenant)
+            floors |= self.floors.raise_to(tenant, tombstone.broadcast_id)
+            assert tombstone.broadcast_id <= self.floors.of(tenant)
         return Forgotten([tombstone.broadcast_id for tombstone in chosen], floors, len(evicted))
 
     def _old(self, now_ms: int, max_count: int) -> list[Tombstone]:

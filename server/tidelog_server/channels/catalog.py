@@ -263,6 +263,8 @@ class Catalog:
         if taken := [name for name in names if name in self._revisions]:
             raise ChannelAlreadyExistsError.of(taken)
         vchannels, count = new.vchannels, len(names) or new.number
+        assert 0 < vchannels
+        assert len(set(names)) == len(names)
         nodes = nodes or [self._node_id] * count
         self._check_room(nodes.count(self._node_id), vchannels, new.tenant, percent)
         (first_id, id_revision) = self._counters[self._vchannel_id_key]
@@ -312,6 +314,7 @@ class Catalog:
 
     async def remove(self, names: Sequence[str]) -> None:
         """Delete the records of channels whose entries are deleted; durable, all or none."""
+        assert all(self._records[name].is_destroying for name in names)
         await self._metadata.commit([Delete(self._channel_key(name), self._revisions[name]) for name in names])
         for name in names:
             self._forget(name)
@@ -327,6 +330,7 @@ class Catalog:
         return records
 
     def _learn(self, record: ChannelRecord, revision: int) -> None:
+        assert self._revisions.get(record.name, 0) < revision
         self._forget(record.name)
         self._revisions[record.name] = revision
         if record.node_id == self._node_id:

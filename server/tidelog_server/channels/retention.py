@@ -192,6 +192,7 @@ class Retainer:
             vchannel.trim_tick = Tick(tick)
             before = node.store.tail(vchannel.vchannel_id)
             tail = await node.committer.run(lambda: node.store.trim(vchannel.vchannel_id, tick))
+            assert before.trim_tick <= tail.trim_tick
             vchannel.trim_tick = tail.trim_tick
         node.metrics.retention_messages.inc(tail.trimmed_messages - before.trimmed_messages)
         node.metrics.retention_bytes.inc(tail.trimmed_bytes - before.trimmed_bytes)

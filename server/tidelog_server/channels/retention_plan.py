@@ -92,7 +92,15 @@ def plan_cuts(retention: Retention, vchannels: Sequence[VchannelView], expired_t
     if retention.hard_bytes:
         over_bytes = bytes_left - sum(piece.bytes for piece in gone) - retention.hard_bytes
         gone += _beyond_cap(rest, over_bytes)
-    return _cuts(gone)
+    cuts = _cuts(gone)
+    for cut in cuts:
+        view = vchannels[cut.index]
+        assert view.tail.trim_tick < cut.tick
+        if cut.is_past_pin:
+            assert retention.hard_bytes
+        else:
+            assert view.pinned_tick is None or cut.tick <= view.pinned_tick
+    return cuts
 
 
 def _pieces(index: int, view: VchannelView) -> Iterator[_Piece]:

@@ -36,6 +36,7 @@ def balanced(
         vchannels.sort(key=lambda vchannel: vchannel in leaving)
     while _even_out(assignment, loads, candidates):
         pass
+    assert all(member in candidates[vchannel] for vchannel, member in assignment.items())
     return assignment
 
 

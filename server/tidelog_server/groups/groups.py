@@ -282,6 +282,7 @@ class Groups:
             # One vchannel may be named twice, with and without its index.
             if key not in checked or checked[key].next_tick < position.next_tick:
                 checked[key] = position
+        assert all(self._position(key).next_tick <= position.next_tick for key, position in checked.items())
         return [self.positions.put(key, position) for key, position in checked.items()]
 
     def position_move(self, commits: Sequence[Commit]) -> MovePositions:

@@ -93,6 +93,7 @@ class GroupMembers:
     def join(self, member: Member) -> None:
         """Add a member; follow with ``rebalance``."""
         assert member.member_id not in self.members
+        assert not member.is_gone
         self.members[member.member_id] = member
 
     def remove(self, member: Member) -> None:
@@ -125,7 +126,9 @@ class GroupMembers:
         """Restart the holder of a vchannel, if any, at the group's position, under a new epoch."""
         holding = self.holdings.get(vchannel)
         if holding is not None:
-            holding.epoch, holding.next_tick = grants.next_epoch(), grants.next_tick(vchannel)
+            epoch = grants.next_epoch()
+            assert holding.epoch < epoch
+            holding.epoch, holding.next_tick = epoch, grants.next_tick(vchannel)
             holding.member.on_changed()
 
     def expire(self, now_s: float) -> list[Member]:
@@ -163,6 +166,8 @@ class GroupMembers:
         leaving = {vchannel for vchannel, holding in self.holdings.items() if holding.release_by_s is not None}
         for vchannel, member_id in balanced(held, candidates, leaving).items():
             self._move(vchannel, self.members[member_id], grants, now_s)
+        assert self.holdings.keys() <= vchannels.keys()
+        assert all(self.members.get(each.member.member_id) is each.member for each in self.holdings.values())
 
     def _move(self, vchannel: str, member: Member, grants: Grants, now_s: float) -> None:
         """Make one step of moving a vchannel to ``member``: assign it, revoke it, or cancel a revocation."""
@@ -179,5 +184,6 @@ class GroupMembers:
             member.on_changed()
 
     def _take(self, holding: Holding) -> None:
+        assert self.holdings.get(holding.vchannel) is holding
         del self.holdings[holding.vchannel]
         holding.member.on_changed()

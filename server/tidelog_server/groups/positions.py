@@ -70,6 +70,7 @@ class GroupPositions:
 
     def remove(self, key: GroupKey) -> PositionChange:
         """Remove an existing position; return the change to write."""
+        assert self.get(key) is not None
         _remove(self._by_group, key.group, key.vchannel)
         _remove(self._by_vchannel, key.vchannel, key.group)
         self.usage.add(self._tenant_of(key.group), -1)

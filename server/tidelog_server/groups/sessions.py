@@ -83,6 +83,7 @@ class MemberSession:
 
     def attach(self, member: Member) -> None:
         """Attach this session to ``member``; the session that was attached before ends."""
+        assert not member.is_gone
         replaced, member.on_changed = member.on_changed, self._change
         self._member = member
         replaced()
@@ -184,6 +185,7 @@ class GroupSessions:
         member.description, member.channels = terms.description, terms.channels
         member.lease_s, member.release_within_s = terms.lease_s, terms.release_within_s
         self.keep_alive(member, member.lease_s)
+        assert members.members[terms.member_id] is member
         session.attach(member)
         self.changed(group)
         return session

@@ -160,6 +160,7 @@ class AppCommits:
 
     def committing(self, app: AppVersion, commit: AppCommit) -> AppChanges:
         """Return the changes to write with a commit, which is then in flight."""
+        assert commit.version == app.version
         # Not evictable now: a later write replaces its row, and an eviction must not delete that row afterwards.
         self._lasting.take_out(app.key)
         self._finished.take_out(app.key)
@@ -233,6 +234,7 @@ class _Remembered:
 
     def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[FloorChange]]:
         """Mark an application's commit as in flight; return the evicted applications and their tenants' floors."""
+        assert app.key not in self._committing
         evicted = self._commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
         self._committing.add(app.key)
         self._on_evicted(self._table, len(evicted))
@@ -243,5 +245,7 @@ class _Remembered:
         return [each.key for each in evicted], changes
 
     def put(self, app: AppVersion, commit: AppCommit) -> None:
-        self._committing.discard(app.key)
+        assert app.key in self._committing
+        assert self._commits.get(app.key) is None
+        self._committing.remove(app.key)
         self._commits.put(app.key, commit, tenant_of(app.owner))

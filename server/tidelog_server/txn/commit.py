@@ -90,6 +90,8 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
     """
     node.admission.check()
     sessions, terms, messages = commit.sessions, commit.terms, commit.messages
+    assert all(session.is_committing for session in sessions)
+    assert len({session.txn_id for session in sessions}) == len(sessions)
     for session in sessions:
         _check(session, terms)
     # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
@@ -101,6 +103,9 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
     entries: list[NewEntry] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
+    # The ticks of the entries are exactly those of the span.
+    assert sum(entry.count for entry in entries) == messages
+    assert not entries or entries[-1].base_tick + entries[-1].count == first_tick + messages
     written = [table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)]
     app_changes, app_floors = commit.app_changes(first_tick)
     append = PendingAppend(

@@ -70,6 +70,7 @@ def try_append_transaction(
         TidelogServerError: See ``ChannelLog.try_append`` and ``move_positions``. Nothing happened.
     """
     assert options.conditions is UNCONDITIONAL
+    assert 0 < len({part.vchannel.vchannel_id for part in parts}) == len(parts)
     for part in parts:
         part.log.check_open()
     producer = options.producer
@@ -126,6 +127,7 @@ def _entries(parts: Sequence[TxnPart], first_tick: Tick) -> list[NewEntry]:
                 )
             )  # fmt: skip
             tick = Tick(tick + batch.count)
+    assert tick == last_tick + 1
     return entries
 
 

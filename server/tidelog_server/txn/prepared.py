@@ -107,7 +107,7 @@ class PreparedTransactions:
             session.check_not_prepared()
         if not session.batches:
             raise InvalidRequestError(f"transaction {txn.txn_id} has no messages: roll it back", field="txn_id")
-        session.prepared_for = app
+        session.prepare(app)
         if keepalive_us:
             session.keepalive_s = keepalive_us / 1e6
         session.keep_alive(self._transactions.now_s())
@@ -163,7 +163,7 @@ class PreparedTransactions:
         if batches > MAX_PREPARED_BATCHES:
             raise BatchTooLargeError(actual=batches, maximum=MAX_PREPARED_BATCHES, unit="batches")
         for session in sessions:
-            session.is_committing = True
+            session.start_commit()
         self._running[app.key] = asyncio.get_running_loop().create_future()
         commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s, app_terms))
         return CommittedPrepared(commit, is_repeated=False)

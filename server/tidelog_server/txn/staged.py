@@ -230,7 +230,7 @@ class Transactions:
                 raise VchannelNotInTransactionError(txn_id, name)
             committed: asyncio.Future[TxnOutcome] = asyncio.get_running_loop().create_future()
             self._commits[txn_id] = committed
-            session.is_committing = True
+            session.start_commit()
             outcome = await self._tasks.finish(self._commit(session, terms, wait_s, committed))
             return Committed(outcome, is_repeated=False)
         return Committed(await asyncio.shield(self._commits[txn_id]), is_repeated=True)
@@ -293,7 +293,7 @@ class Transactions:
                     await oracle.prepare(messages, barrier_tick)
         except BaseException as error:
             for session in commit.sessions:
-                session.is_committing = False
+                session.refuse_commit()
                 session.keep_alive(self.now_s())
                 if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
                     self.end(session, "channel_destroyed")

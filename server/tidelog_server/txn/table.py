@@ -14,6 +14,7 @@ Source: the transaction manager of Milvus' streaming node for keepalive and stic
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -48,6 +49,16 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import OutcomeChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.txn.applications import AppVersion
+
+
+class TxnState(Enum):
+    """State of a transaction; the module's diagram has the changes."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTING = "committing"
+    ENDED = "ended"
+
 
 EndCause = Literal["rolled_back", "keepalive", "aborted", "channel_destroyed"]
 """Cause of the end of a transaction without a commit."""
@@ -121,8 +132,8 @@ class TxnSession:
         parts: Its vchannels by id, in the order in which they joined.
         batches: Number of staged batches.
         size_bytes: Bytes of their columns.
-        is_committing: True from the start of a commit; False again only if it is refused.
-        prepared_for: Application commit that it waits for; None if it is not prepared.
+        state: COMMITTING until the commit is durable; a refused commit restores the state before it.
+        prepared_for: Application commit that it waits for; None if it was not prepared.
         tenant: Tenant of the principal that began it.
     """
 
@@ -134,7 +145,7 @@ class TxnSession:
     parts: dict[int, StagedPart]
     batches: int = 0
     size_bytes: int = 0
-    is_committing: bool = False
+    state: TxnState = TxnState.OPEN
     prepared_for: AppVersion | None = None
     tenant: Tenant = field(init=False)
 
@@ -165,6 +176,28 @@ class TxnSession:
     def has_closed_channel(self) -> bool:
         """True if a channel that it appends to is being destroyed."""
         return any(part.target.log.is_closed for part in self.parts.values())
+
+    @property
+    def is_committing(self) -> bool:
+        """True from the start of a commit until it is durable or refused."""
+        return self.state is TxnState.COMMITTING
+
+    def prepare(self, app: AppVersion) -> None:
+        """Wait for the commit of ``app``, without further batches. Idempotent."""
+        assert self.state in (TxnState.OPEN, TxnState.PREPARED)
+        assert self.prepared_for in (None, app)
+        assert self.batches
+        self.state, self.prepared_for = TxnState.PREPARED, app
+
+    def start_commit(self) -> None:
+        """Accept no other request than keepalives until the commit is durable or refused."""
+        assert self.state in (TxnState.OPEN, TxnState.PREPARED)
+        self.state = TxnState.COMMITTING
+
+    def refuse_commit(self) -> None:
+        """Return to the state before ``start_commit``."""
+        assert self.state is TxnState.COMMITTING
+        self.state = TxnState.OPEN if self.prepared_for is None else TxnState.PREPARED
 
     def keep_alive(self, now_s: float) -> None:
         """Extend its expiry after a request of its client."""
@@ -310,6 +343,7 @@ class TxnTable:
     ) -> TxnSession:
         """Add a transaction, limited to ``targets`` if there are any. ``check_room`` was called before."""
         assert txn_id >= self._first_txn_id
+        assert txn_id not in self.open
         session = TxnSession(
             txn_id, caller, keepalive_s, now_s + keepalive_s, bool(targets),
             {target.vchannel.vchannel_id: StagedPart(target) for target in targets},
@@ -397,6 +431,7 @@ class TxnTable:
             VchannelNotInTransactionError: The transaction was begun for other vchannels.
             TransactionTooLargeError, RateLimitRejectedError: A limit is reached.
         """
+        assert session.state is TxnState.OPEN
         vchannel = target.vchannel
         if session.is_bound and vchannel.vchannel_id not in session.parts:
             raise VchannelNotInTransactionError(session.txn_id, vchannel.name)
@@ -413,6 +448,8 @@ class TxnTable:
 
     def start_commit(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
         """Record that a transaction is about to be committed; return the changes to write with it."""
+        assert self.open[txn_id].is_committing
+        assert self._outcomes.get(txn_id) is None
         evicted = self._outcomes.make_room(outcome.tenant, MAX_TXN_OUTCOMES - self._committing)
         self._committing += 1
         self._on_evicted(len(evicted))
@@ -424,6 +461,8 @@ class TxnTable:
 
     def finish_commit(self, session: TxnSession, outcome: TxnOutcome) -> None:
         """Replace a transaction by its durable outcome; called in tick order."""
+        assert session.is_committing
+        assert 0 < self._committing
         self._committing -= 1
         self._remove(session)
         self.release_staged(session)
@@ -431,6 +470,8 @@ class TxnTable:
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
         """End a transaction without a commit. Its staged batches count until ``release_staged``."""
+        assert session.state in (TxnState.OPEN, TxnState.PREPARED)
+        assert self._outcomes.get(session.txn_id) is None
         self._remove(session)
         content = None if session.prepared_for is None else session.content
         for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
@@ -475,6 +516,8 @@ class TxnTable:
             )
 
     def _remove(self, session: TxnSession) -> None:
+        assert self.open.get(session.txn_id) is session
+        session.state = TxnState.ENDED
         del self.open[session.txn_id]
         self._open_usage.add(session.tenant, -1)
         self._per_client[session.caller] -= 1

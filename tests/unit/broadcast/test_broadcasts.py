@@ -394,12 +394,25 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
     assert sorted(intact) == [f"{root}/progress", f"{root}/task"]
     task = intact[f"{root}/task"].value
     other = task.replace(str(one.broadcast_id).encode(), b"77")
+    record = TaskRecord.decode("task", task)
+    twice = replace(record, vchannel_ids=record.vchannel_ids[:1] * len(record.vchannel_ids)).encode()
     broken: list[tuple[str, list[Change]]] = [
         ("contradict", [Delete(f"{root}/progress", None)]),
         ("contradict", [Put(f"{root}/message", b"", None)]),
         ("contradict", [Put(f"{root}/progress", Progress().encode(), None)]),
         ("contradict", [Put(f"{root}/progress", Progress(one.tick, 8).encode(), None)]),
         ("contradict", [Put(f"{root}/task", other, None)]),
+        ("contradict", [Put(f"{root}/task", twice, None)]),
+        (
+            "contradict",
+            [
+                Put(
+                    "tidelog/broadcast/5/tombstone",
+                    Tombstone(6, BroadcastState.DONE, 7, 1, 1, "00", 0, 0).encode(),
+                    None,
+                ),
+            ],
+        ),
         ("cannot be read", [Put(f"{root}/task", b"{}", None)]),
         ("is not a number", [Put("tidelog/broadcast_floor", b"x", None)]),
         ("belongs to no broadcast", [Put("tidelog/broadcast/x/task", task, None)]),

@@ -231,7 +231,8 @@ def test_a_session_is_open_then_prepared_for_one_commit_then_committing() -> Non
     with pytest.raises(InvalidTransactionStateError, match="not prepared for this commit"):
         session.check_prepared(AppVersion("a", 0))
 
-    session.prepared_for = AppVersion("a", None)
+    session.batches = 1
+    session.prepare(AppVersion("a", None))
     session.check_open()
     session.check_prepared(AppVersion("a", 0))
     with pytest.raises(InvalidTransactionStateError, match="is prepared: commit"):
@@ -239,6 +240,6 @@ def test_a_session_is_open_then_prepared_for_one_commit_then_committing() -> Non
     with pytest.raises(InvalidTransactionStateError, match="not prepared for this commit"):
         session.check_prepared(AppVersion("b", 0))
 
-    session.is_committing = True
+    session.start_commit()
     with pytest.raises(InvalidTransactionStateError, match="being committed"):
         session.check_open()
