@@ -1,7 +1,7 @@
 """Writes the synchronous twins of asynchronous classes: ``make sync`` runs it, a test proves that its output is fresh.
 
 There are three kinds. A *caller* has an asynchronous object and runs each of its coroutines on the background event
-loop. A *handle* holds a synchronous client; its body is that of the asynchronous handle without ``await``. A *protocol*
+loop. A *handle* holds a synchronous object; its body is that of the asynchronous handle without ``await``. A *protocol*
 has only the signatures of a class. Signatures, types and docstrings are those of the asynchronous class, with the names
 of the synchronous classes.
 """
@@ -30,7 +30,6 @@ IMPORTS: Final = {
     "Scan": "tidelog.sync.scan",
     "Transaction": "tidelog.sync.transaction",
     "Vchannel": f"{_SYNC}.handles",
-    "Wal": "tidelog.sync.wal",
     "abstractmethod": "abc",
     "background": "tidelog.transport.background",
 }
@@ -83,13 +82,19 @@ class Handles:
         source: The asynchronous module.
         target: The generated module.
         classes: Classes to rewrite, by the names of their twins; empty for all, without the prefix ``Async``.
-        left_out: Methods that the twins do not have, as ``Class.method``.
+        names: Names of other asynchronous classes, by those to use instead; without the prefix ``Async`` for the rest.
+        left_out: Methods that the twins do not have, or that a derived class implements, as ``Class.method``.
+        run: Methods that run that of the asynchronous object instead, as ``Class.method``.
+        attribute: Attribute with the asynchronous object, which a derived class sets; only for ``run``.
     """
 
     source: str
     target: str
     classes: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    run: frozenset[str] = frozenset()
+    attribute: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,8 @@ CALLERS: Final = (
             "BroadcastCalls": f"{_SYNC}.broadcasts", "GroupCalls": f"{_SYNC}.groups", "NodeCalls": f"{_SYNC}.nodes",
             "TokenCalls": f"{_SYNC}.tokens",
         },
-        left_out=frozenset({"append_numbered", "pause"}),
-        wrapped={"wal": "Wal", "producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan"},
+        left_out=frozenset({"append_numbered", "pause", "wal"}),
+        wrapped={"producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan"},
         rewritten=frozenset({"channel", "vchannel", "ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
     ),
     Caller("tidelog.admin.channels", "AsyncChannelCalls", "ChannelCalls", f"{_SYNC}.channels"),
@@ -162,7 +167,17 @@ CALLERS: Final = (
         left_out=frozenset({"chan", "close"}), attribute="_stream",
     ),
 )  # fmt: skip
-HANDLES: Final = (Handles("tidelog.handles", f"{_SYNC}.handles"),)
+HANDLES: Final = (
+    Handles("tidelog.handles", f"{_SYNC}.handles"),
+    Handles(
+        "tidelog.wal.accessor", f"{_SYNC}.wal",
+        classes={
+            "AsyncWal": "WalBase", "AsyncWalTransaction": "WalTransaction", "AsyncWalBroadcast": "WalBroadcast",
+        },
+        left_out=frozenset({"AsyncWal.read", "AsyncWal.scanner_core", "AsyncWal._append_group"}),
+        run=frozenset({"AsyncWal.append_messages"}), attribute="_wal",
+    ),
+)  # fmt: skip
 PROTOCOLS: Final = (
     ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),
     ClientProtocol(f"{_SYNC}.client_calls", _CALLS_OF_HANDLES, is_async=False),
@@ -325,6 +340,9 @@ def _indented(text: str) -> str:
 class _WithoutAwait(ast.NodeTransformer):
     """Rewrites the classes of a module of handles."""
 
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._names = names or {}
+
     def _visited(self, node: ast.AST) -> ast.AST:
         visited = self.visit(node)
         assert isinstance(visited, ast.AST)
@@ -336,6 +354,8 @@ class _WithoutAwait(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.name = synchronous(node.name)
+        if isinstance(node.returns, ast.Constant) and isinstance(node.returns.value, str):
+            node.returns = ast.Constant(synchronous(node.returns.value))
         return self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -346,7 +366,7 @@ class _WithoutAwait(ast.NodeTransformer):
         return self._visited(node.value)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.copy_location(ast.Name(synchronous(node.id), node.ctx), node)
+        return ast.copy_location(ast.Name(self._names.get(node.id) or synchronous(node.id), node.ctx), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         # A method that returns a coroutine instead of being one.
@@ -363,10 +383,16 @@ def handles_module(handles: Handles) -> str:
     texts = []
     for name, twin in twins.items():
         source = module.class_named(name)
-        source.body = [node for node in source.body if f"{name}.{getattr(node, 'name', '')}" not in handles.left_out]
-        rewritten = _WithoutAwait().visit(source)
+        caller = Caller(handles.source, name, twin, handles.target, attribute=handles.attribute)
+        run = [method_of(node, caller) for node in functions_of(source) if f"{name}.{node.name}" in handles.run]
+        gone = handles.left_out | handles.run
+        source.body = [node for node in source.body if f"{name}.{getattr(node, 'name', '')}" not in gone]
+        rewritten = _WithoutAwait(handles.names).visit(source)
         rewritten.name = twin
-        texts.append(_with_docstrings(rewritten))
+        if run:
+            head = f'"""Calls of ``{name}``, with a synchronous client."""\n{handles.attribute}: {name}'
+            rewritten.body[:1] = ast.parse(head).body
+        texts.append("\n\n".join([_with_docstrings(rewritten), *run]))
     code = "\n\n\n".join(texts)
     note = _NOTE.format(source=handles.source)
     return f'"""{note}"""\n\n{imports(code, module.origins, twins.values())}\n\n\n{code}\n'

@@ -102,11 +102,11 @@ from tidelog.sync.client import Client
 from tidelog.sync.cluster import Cluster
 from tidelog.sync.consumer import Consumer
 from tidelog.sync.generated.handles import Channel, Vchannel
+from tidelog.sync.generated.wal import WalBroadcast, WalTransaction
 from tidelog.sync.producer import Producer, Ticket
 from tidelog.sync.scan import Scan
 from tidelog.sync.transaction import Transaction
-from tidelog.sync.wal import Wal, WalBroadcast, WalTransaction
-from tidelog.sync.wal_scanner import WalScanner
+from tidelog.sync.wal import Wal, WalScanner
 from tidelog.tick import Tick
 from tidelog.transport.credentials import TlsOptions, TokenFile, TokenSource
 from tidelog.transport.retry import Retry

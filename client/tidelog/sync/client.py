@@ -8,6 +8,7 @@ from tidelog.client import (
     AsyncClient,
 )  # fmt: skip
 from tidelog.sync.generated.client import ClientBase
+from tidelog.sync.wal import Wal
 from tidelog.transport.background import background
 from tidelog.transport.credentials import TlsOptions, TokenSource
 from tidelog.transport.retry import DEFAULT_RETRY, Retry
@@ -40,3 +41,8 @@ class Client(ClientBase):
             max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id, tls=tls, token=token,
         )  # fmt: skip
         background.add(self._client)
+
+    def wal(self) -> Wal:
+        """Return the client's log with a WAL accessor's interface. See ``AsyncClient.wal``."""
+        # Why by hand: its reads have threads for their handlers, and need the asynchronous accessor.
+        return Wal(self, self._client.wal())

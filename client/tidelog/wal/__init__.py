@@ -7,8 +7,8 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from tidelog.sync.wal import Wal, WalBroadcast, WalTransaction
-    from tidelog.sync.wal_scanner import WalScanner
+    from tidelog.sync.generated.wal import WalBroadcast, WalTransaction
+    from tidelog.sync.wal import Wal, WalScanner
     from tidelog.wal.accessor import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
     from tidelog.wal.deliver_filters import DeliverFilter
     from tidelog.wal.message_handler import MessageHandler

@@ -10,14 +10,14 @@ from tidelog.append.options import AppendConditions, AppendOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client_calls import ClientCalls
 from tidelog.errors import TidelogError
-from tidelog.read.positions import EARLIEST, FOLLOW, End, Positions, Start
-from tidelog.read.reader_events import OnEvent
+from tidelog.read.positions import EARLIEST, FOLLOW, Positions, Start
 from tidelog.read.scan import Signal
 from tidelog.tick import Tick
+from tidelog.txn.options import TransactionOptions
 from tidelog.txn.together import append_together
 from tidelog.txn.transaction import AsyncTransaction, check_barrier_tick, full_name
 from tidelog.types import AppendResult, Durability
-from tidelog.wal.deliver_filters import DeliverFilter, filter_options
+from tidelog.wal.deliver_filters import ReadOptions, filter_options
 from tidelog.wal.message_handler import Handler, HandlerCalls, calls_here
 from tidelog.wal.responses import AppendResponse, AppendResponses, Group, To, grouped, in_order
 from tidelog.wal.scanner import AsyncWalScanner, ScannerCore
@@ -41,30 +41,22 @@ class AsyncWal:
         """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return await self._client.latest_mvcc_tick(vchannel)
 
-    def txn(
-        self,
-        vchannel: str,
-        *,
-        keepalive_s: float | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
-    ) -> "AsyncWalTransaction":
+    def txn(self, vchannel: str, **options: Unpack[TransactionOptions]) -> "AsyncWalTransaction":
         """Return a transaction on one vchannel; use it with ``async with``. ``AsyncClient.txn`` spans any vchannels.
 
         Args:
             vchannel: Vchannel that it appends to.
-            keepalive_s: Seconds after the last sign of life of this process until the server expires the transaction
-                and discards its staged messages, 0.001 to 3,600; None for the server's default. With 2 s or more, a
-                pause of the server does not expire it.
-            durability: When to acknowledge the commit: ``sync`` or ``os``; None for the server's default.
-            timeout_s: Timeout of the commit in seconds; None for the client's.
+            **options: As for ``AsyncClient.txn``. ``keepalive_s`` is the time in seconds after the last sign of life of
+                this process until the server expires the transaction and discards its staged messages, 0.001 to 3,600;
+                with 2 s or more, a pause of the server does not expire it. ``durability`` is when to acknowledge the
+                commit: ``sync`` or ``os``. ``timeout_s`` is the timeout of the commit in seconds. The default of each
+                is None: that of the server, or the client's timeout.
 
         Raises:
             ValueError: An option is out of range.
         """
         self._client.check_open()
-        transaction = self._client.txn(keepalive_s=keepalive_s, durability=durability, timeout_s=timeout_s)
-        return AsyncWalTransaction(transaction, vchannel, self._client.check_open)
+        return AsyncWalTransaction(self._client.txn(**options), vchannel, self._client.check_open)
 
     def append(
         self,
@@ -102,11 +94,9 @@ class AsyncWal:
         """
         self._client.check_open()
         check_barrier_tick(barrier_tick)
+        options = AppendOptions(barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
         groups = grouped(messages, full_name)
-        appends = [
-            self._append_group(group, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
-            for group in groups
-        ]
+        appends = [self._append_group(group, options) for group in groups]
         return in_order(zip(groups, await asyncio.gather(*appends), strict=True))
 
     def broadcast(self) -> "AsyncWalBroadcast":
@@ -119,9 +109,7 @@ class AsyncWal:
         *,
         message_handler: Handler,
         deliver_policy: Start | Positions = EARLIEST,
-        deliver_filters: Iterable[DeliverFilter] = (),
-        until: End = FOLLOW,
-        on_event: OnEvent | None = None,
+        **options: Unpack[ReadOptions],
     ) -> AsyncWalScanner:
         """Read a vchannel in the background, and pass each batch to ``message_handler``; returns at once.
 
@@ -136,19 +124,15 @@ class AsyncWal:
             message_handler: Function of one batch, or an object with ``handle`` and optionally ``close``.
             deliver_policy: Where to start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``,
                 ``At.message_id``, ``At.after_message_id`` or ``At.time``, or the positions of an earlier scan or read.
-            deliver_filters: Filters; a message is delivered if it passes all of them.
-            until: End of the read. Default: it never ends.
-            on_event: Callback for each ReaderEvent of the read.
+            **options: ``deliver_filters``: filters; a message is delivered if it passes all of them. ``until``: end of
+                the read; default: it never ends. ``on_event``: callback for each ReaderEvent of the read.
 
         Raises:
             ClosedError: The client is closed.
             TypeError, ValueError: The handler, the policy, a filter or the end is invalid.
         """
         done, opened = asyncio.Event(), asyncio.Event()
-        core = self.scanner_core(
-            vchannel, calls_here(message_handler), deliver_policy=deliver_policy, deliver_filters=deliver_filters,
-            until=until, on_event=on_event, done=done, opened=opened,
-        )  # fmt: skip
+        core = self.scanner_core(vchannel, calls_here(message_handler), deliver_policy, done, opened, **options)
         core.start()
         return AsyncWalScanner(core, done, opened)
 
@@ -156,35 +140,26 @@ class AsyncWal:
         self,
         vchannel: str,
         calls: HandlerCalls,
-        *,
-        deliver_policy: Start | Positions,
-        deliver_filters: Iterable[DeliverFilter],
-        until: End,
-        on_event: OnEvent | None,
+        policy: Start | Positions,
         done: Signal,
         opened: Signal,
+        **options: Unpack[ReadOptions],
     ) -> ScannerCore:
         """Return the core of a scanner, which ``read`` starts; for the synchronous twin."""
         self._client.check_open()
-        options = filter_options(deliver_filters)
-        options["on_event"] = on_event
-        scan = self._client.scan_one(vchannel, deliver_policy, until, options)
-        return ScannerCore(scan.core, deliver_policy, calls, done=done, opened=opened)
+        scan_options = filter_options(options.get("deliver_filters", ()))
+        scan_options["on_event"] = options.get("on_event")
+        scan = self._client.scan_one(vchannel, policy, options.get("until", FOLLOW), scan_options)
+        return ScannerCore(scan.core, policy, calls, done=done, opened=opened)
 
-    async def _append_group(
-        self, group: Group, *, barrier_tick: int | None, durability: Durability | None, timeout_s: float | None
-    ) -> list[AppendResponse]:
+    async def _append_group(self, group: Group, options: AppendOptions) -> list[AppendResponse]:
         """Append the messages of one vchannel, and return the outcome of each."""
         try:
             if len(group.messages) == 1:
-                result = await self._client.append(
-                    group.vchannel, group.messages[0], barrier_tick=barrier_tick, durability=durability,
-                    timeout_s=timeout_s,
-                )  # fmt: skip
-                return [AppendResponse(result)]
+                return [AppendResponse(await self._client.append(group.vchannel, group.messages[0], **options))]
             committed = await append_together(
-                self._client, {group.vchannel: group.messages}, barrier_tick=barrier_tick, durability=durability,
-                timeout_s=timeout_s,
+                self._client, {group.vchannel: group.messages}, barrier_tick=options["barrier_tick"],
+                durability=options["durability"], timeout_s=options["timeout_s"],
             )  # fmt: skip
         except TidelogError as error:
             return [AppendResponse(error=error)] * len(group.messages)

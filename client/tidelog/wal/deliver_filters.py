@@ -1,9 +1,11 @@
-"""Deliver filters as values, and their combination. Pure."""
+"""Options of a read: deliver filters as values, and their combination. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypedDict
 
+from tidelog.read.positions import End
+from tidelog.read.reader_events import OnEvent
 from tidelog.read.scan_plan import ScanOptions
 from tidelog.tick import MAX_TICK
 
@@ -42,6 +44,14 @@ class DeliverFilter:
         if not types:
             raise ValueError("a filter without types passes no message: name at least one type, or omit the filter")
         return cls("message_types", frozenset(_checked("type", each, _MAX_TYPE) for each in types), hides_broadcasts)
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of ``AsyncWal.read``, where they are documented."""
+
+    deliver_filters: Iterable[DeliverFilter]
+    until: End
+    on_event: OnEvent | None
 
 
 def filter_options(filters: Iterable[DeliverFilter]) -> ScanOptions:

@@ -125,20 +125,11 @@ class ScannerCore:
                 self.done.set()
 
 
-class AsyncWalScanner:
-    """A background read that runs until its end, an error or ``close``. ``WalScanner`` is its synchronous twin.
+class ScannerProgress:
+    """What the synchronous and the asynchronous scanner tell about the read."""
 
-    It ends when the client is closed, and runs even if nothing references it. ``async with`` waits until it has begun
-    to read, so that one that starts at ``latest`` misses nothing appended in the block, and closes it after the block.
-
-    Attributes:
-        done: Set once the scanner has ended, for any reason, and its handler was closed.
-    """
-
-    def __init__(self, core: ScannerCore, done: asyncio.Event, opened: asyncio.Event) -> None:
-        self.done = done
+    def __init__(self, core: ScannerCore) -> None:
         self._core = core
-        self._opened = opened
 
     @property
     def error(self) -> Exception | None:
@@ -166,6 +157,22 @@ class AsyncWalScanner:
         handled, the policy of this read.
         """
         return self._core.resume_policy
+
+
+class AsyncWalScanner(ScannerProgress):
+    """A background read that runs until its end, an error or ``close``. ``WalScanner`` is its synchronous twin.
+
+    It ends when the client is closed, and runs even if nothing references it. ``async with`` waits until it has begun
+    to read, so that one that starts at ``latest`` misses nothing appended in the block, and closes it after the block.
+
+    Attributes:
+        done: Set once the scanner has ended, for any reason, and its handler was closed.
+    """
+
+    def __init__(self, core: ScannerCore, done: asyncio.Event, opened: asyncio.Event) -> None:
+        super().__init__(core)
+        self.done = done
+        self._opened = opened
 
     async def close(self) -> None:
         """Stop the scanner; return once the handler has finished its batch and was closed. Idempotent.

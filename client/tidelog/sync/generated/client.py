@@ -20,7 +20,6 @@ from tidelog.sync.generated.transactions import TransactionCalls
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
 from tidelog.sync.transaction import Transaction
-from tidelog.sync.wal import Wal
 from tidelog.tick import Tick
 from tidelog.transport.background import background
 from tidelog.txn.options import TransactionOptions
@@ -40,10 +39,6 @@ class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, Nod
     def vchannel(self, name: str) -> Vchannel:
         """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return Vchannel(self, name)
-
-    def wal(self) -> Wal:
-        """Return the client's log with a WAL accessor's interface and background readers. Does no I/O."""
-        return Wal(self._client.wal())
 
     def ensure_channel(
         self,
