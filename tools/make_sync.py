@@ -27,6 +27,7 @@ IMPORTS: Final = {
     "Iterator": "collections.abc",
     "Producer": "tidelog.sync.producer",
     "Protocol": "typing",
+    "RocksMQCalls": "tidelog.rocksmq._generated_rocksmq",
     "Scan": "tidelog.sync.scan",
     "Transaction": "tidelog.sync.transaction",
     "Vchannel": f"{_SYNC}.handles",
@@ -159,10 +160,6 @@ CALLERS: Final = (
         left_out=frozenset({"register_consumer", "aclose"}), attribute="_mq",
     ),
     Caller(
-        "tidelog.rocksmq._async_rocksmq", "AsyncRocksMQConsumer", "ConsumerCalls",
-        "tidelog.rocksmq._generated_consumer", attribute="_consumer",
-    ),
-    Caller(
         "tidelog.msgstream._interface", "AsyncMsgStream", "MsgStreamCalls", "tidelog.msgstream._generated_stream",
         left_out=frozenset({"chan", "close"}), attribute="_stream",
     ),
@@ -176,6 +173,10 @@ HANDLES: Final = (
         },
         left_out=frozenset({"AsyncWal.read", "AsyncWal.scanner_core", "AsyncWal._append_group"}),
         run=frozenset({"AsyncWal.append_messages"}), attribute="_wal",
+    ),
+    Handles(
+        "tidelog.rocksmq._async_rocksmq", "tidelog.rocksmq._generated_consumer",
+        classes={"AsyncRocksMQConsumer": "RocksMQConsumer"}, names={"AsyncRocksMQ": "RocksMQCalls"},
     ),
 )  # fmt: skip
 PROTOCOLS: Final = (

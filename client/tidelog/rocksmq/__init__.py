@@ -16,10 +16,9 @@
 
 from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator
 from tidelog.rocksmq._async_rocksmq import AsyncRocksMQ, AsyncRocksMQConsumer
+from tidelog.rocksmq._generated_consumer import RocksMQConsumer
 from tidelog.rocksmq._messages import ConsumerMessage, MessageNotFoundError, ProducerMessage
-from tidelog.rocksmq._new import new_rocksmq
-from tidelog.rocksmq._sync_id_allocator import IDAllocator
-from tidelog.rocksmq._sync_rocksmq import RocksMQ, RocksMQConsumer
+from tidelog.rocksmq._sync_rocksmq import IDAllocator, RocksMQ, new_rocksmq
 
 __all__ = [
     "AsyncIDAllocator",

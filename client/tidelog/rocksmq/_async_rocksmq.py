@@ -1,11 +1,11 @@
 """RocksMQ on a Tidelog server: queues whose consumer groups acknowledge by consuming."""
 
-import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from tidelog import (
     AsyncClient,
@@ -14,19 +14,16 @@ from tidelog import (
     ClosedError,
     GroupAlreadyExistsError,
     GroupNotFoundError,
-    GroupNotSubscribedError,
     InvalidRequestError,
     Message,
     OnEvent,
     PositionTrimmedError,
     StorageFailedError,
     Tick,
-    VchannelDescription,
 )
-from tidelog.rocksmq._lane import Lane
+from tidelog.rocksmq._group_reader import GroupReader
 from tidelog.rocksmq._messages import (
     ConsumerMessage,
-    MessageNotFoundError,
     ProducerMessage,
     checked_count,
     checked_messages,
@@ -38,8 +35,6 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 # Names contain no dot: the first dot ends the name, so two queues never share a channel.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _PARTS: Final = {"channel": re.compile(r"[a-z0-9][a-z0-9._-]*"), "group": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")}
-
-_Result = TypeVar("_Result")
 
 
 class AsyncRocksMQ:
@@ -75,7 +70,7 @@ class AsyncRocksMQ:
         self._on_event = on_event
         self._prefix = f"{name}." if name else ""
         # One per group and channel that this process has used, until either is destroyed.
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._readers: dict[tuple[str, str], GroupReader] = {}
         self._pid = os.getpid()
         self._is_closed = False
 
@@ -99,7 +94,7 @@ class AsyncRocksMQ:
         """
         name = self._channel(channel)
         await self.client.destroy_channels([name])
-        self._forget(lambda _, lane_channel: lane_channel == name)
+        self._forget(lambda _, each: each == name)
 
     async def check_topic_valid(self, channel: str) -> None:
         """Return if the channel can be used to produce and consume.
@@ -120,7 +115,8 @@ class AsyncRocksMQ:
 
     async def get_latest_msg(self, channel: str) -> Tick | None:
         """Return the id of the last message produced, even if it was trimmed since; None if there was no message."""
-        return (await self._described(channel)).last_tick or None
+        [described] = await self.client.describe_channels([self._channel(channel)])
+        return described.vchannels[0].last_tick or None
 
     # -- Groups --------------------------------------------------------------------------------------------
 
@@ -137,7 +133,7 @@ class AsyncRocksMQ:
         try:
             await self.client.create_group(name, channels)
         except GroupAlreadyExistsError:
-            if not channels or await self._has_position(name, channels[0]):
+            if not channels or f"{channels[0]}/0" in (await self.client.describe_group(name)).positions:
                 raise
             await self.client.subscribe_group(name, channels)
 
@@ -161,7 +157,7 @@ class AsyncRocksMQ:
                 return
             if not left.positions and not left.members:
                 await self.client.destroy_group(name, ignore_missing=True)
-        self._forget(lambda lane_group, on: lane_group == name and channel_name in (None, on))
+        self._forget(lambda each, on: each == name and channel_name in (None, on))
 
     async def exist_consumer_group(self, group: str, channel: str | None = None) -> bool:
         """Return whether a group exists; with a channel: whether it has a position there."""
@@ -193,7 +189,7 @@ class AsyncRocksMQ:
             TypeError: ``messages`` is not a list of messages. Nothing was appended.
             AppendUnknownError: The server was away for too long: all messages are in the channel, or none.
         """
-        vchannel = self._vchannel(channel)
+        vchannel = f"{self._channel(channel)}/0"
         appended = checked_messages(messages)
         if not appended:
             return []
@@ -220,17 +216,8 @@ class AsyncRocksMQ:
             PositionTrimmedError: Messages were trimmed before they were consumed: seek to continue.
             GroupInUseError: A member of the group (``client.consumer``) holds the channel.
         """
-        lane, n = self._lane(group, channel), checked_count(n, "n")
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + wait_s
-        while True:
-            messages = await self._positioned(group, channel, lambda: lane.consume(n))
-            if messages or clock() >= deadline:
-                return messages
-            found = await lane.wait(deadline - clock())
-            self._check_open()
-            if not found:
-                return []
+        with self._reader(group, channel) as reader:
+            return await reader.consume(checked_count(n, "n"), wait_s)
 
     async def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
         """Return True once a group has something to consume; False after ``timeout_s`` or a ``notify``.
@@ -238,17 +225,16 @@ class AsyncRocksMQ:
         Another consumer of the group may consume it first. While the server is away the call retries, for up to
         ``timeout_s`` or ``Retry.give_up_s``, whichever is less.
         """
-        lane = self._lane(group, channel)
-        found = await self._positioned(group, channel, lambda: lane.wait(timeout_s))
-        self._check_open()
-        return found
+        with self._reader(group, channel) as reader:
+            return await reader.wait(timeout_s)
 
     async def notify(self, group: str, channel: str) -> None:
         """End one ``wait``, or one waiting ``consume``, of this object early: a running one, or else the next.
 
         New messages need no ``notify``: the server wakes waiting calls. Does no I/O.
         """
-        self._lane(group, channel).notify()
+        with self._reader(group, channel) as reader:
+            reader.notify()
 
     # -- Positions -----------------------------------------------------------------------------------------
 
@@ -263,7 +249,8 @@ class AsyncRocksMQ:
             PositionBeyondEndError: No message was ever given such an id.
         """
         tick = checked_msg_id(msg_id)
-        await self._seek(group, channel, At.tick(tick), must_be_there=tick)
+        with self._reader(group, channel) as reader:
+            await reader.seek(At.tick(tick), must_exist=tick)
 
     async def force_seek(self, group: str, channel: str, msg_id: int) -> None:
         """Durably set a group's position to a message, or to the next one available. Otherwise as ``seek``.
@@ -274,22 +261,24 @@ class AsyncRocksMQ:
             PositionBeyondEndError: As for ``seek``.
         """
         tick = checked_msg_id(msg_id)
-        try:
-            await self._seek(group, channel, At.tick(tick))
-        except PositionTrimmedError:
-            await self._seek(group, channel, At.earliest())
+        with self._reader(group, channel) as reader:
+            try:
+                await reader.seek(At.tick(tick))
+            except PositionTrimmedError:
+                await reader.seek(At.earliest())
 
     async def seek_to_latest(self, group: str, channel: str) -> None:
         """Durably set a group's position after the last message."""
-        await self._seek(group, channel, At.latest())
+        with self._reader(group, channel) as reader:
+            await reader.seek(At.latest())
 
     # -- The end -------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """End waiting calls with ClosedError, and close the client if this object created it. Idempotent."""
         self._is_closed = True
-        for lane in self._lanes.values():
-            lane.notify()
+        for reader in self._readers.values():
+            reader.close()
         if self._owns_client:
             await self.client.aclose()
 
@@ -309,12 +298,10 @@ class AsyncRocksMQ:
     def _group(self, group: str) -> str:
         return self._named(group, "group")
 
-    def _vchannel(self, channel: str) -> str:
-        return f"{self._channel(channel)}/0"
-
     def _named(self, given: str, what: str) -> str:
         """Return a name on the server. Raises the errors that every call raises."""
-        self._check_open()
+        if self._is_closed:
+            raise ClosedError("the queues are closed: create a new object")
         if not isinstance(given, str):
             raise TypeError(f"{what} is {type(given).__name__}, expected a name of type str")
         if not _PARTS[what].fullmatch(given):
@@ -323,70 +310,26 @@ class AsyncRocksMQ:
             )
         return self._prefix + given
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the queues are closed: create a new object")
-
-    def _lane(self, group: str, channel: str) -> Lane:
+    @contextmanager
+    def _reader(self, group: str, channel: str) -> Iterator[GroupReader]:
+        """Provide the reader of a group on a channel; discard it if one of them does not exist."""
         key = self._group(group), self._channel(channel)
         if self._pid != os.getpid():
             # The parent's pending calls belong to the parent.
-            self._lanes, self._pid = {}, os.getpid()
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(self.client, key[0], f"{key[1]}/0", self._on_event)
-        return lane
-
-    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
-        for key in [key for key in self._lanes if is_gone(*key)]:
-            del self._lanes[key]
-
-    async def _seek(self, group: str, channel: str, to: At, *, must_be_there: Tick | None = None) -> None:
-        """Durably move the position; no call of this process consumes there meanwhile."""
-        lane, group_name, channel_name = self._lane(group, channel), self._group(group), self._channel(channel)
-
-        async def seek() -> None:
-            if must_be_there is not None:
-                await self._find(channel, must_be_there)
-            await self.client.seek_group(group_name, to, channel_name)
-
-        async with lane.moving():
-            await self._positioned(group, channel, seek)
-
-    async def _positioned(self, group: str, channel: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return what ``call`` returns, after subscribing the group to the channel if it has no position there."""
-        key = self._group(group), self._channel(channel)
+            self._readers, self._pid = {}, os.getpid()
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = self._readers[key] = GroupReader(self.client, *key, self._on_event)
         try:
-            try:
-                return await call()
-            except GroupNotSubscribedError:
-                await self.client.subscribe_group(*key)
-                return await call()
+            yield reader
         except (GroupNotFoundError, ChannelNotFoundError):
             # Nothing is left to repeat, and callers may try many names that do not exist.
-            self._lanes.pop(key, None)
+            self._readers.pop(key, None)
             raise
 
-    async def _has_position(self, group_name: str, channel_name: str) -> bool:
-        return f"{channel_name}/0" in (await self.client.describe_group(group_name)).positions
-
-    async def _described(self, channel: str) -> VchannelDescription:
-        [described] = await self.client.describe_channels([self._channel(channel)])
-        return described.vchannels[0]
-
-    async def _find(self, channel: str, tick: Tick) -> None:
-        """Return if a message has this tick, or the last message has the previous one. Raises as ``seek``."""
-        vchannel = self._vchannel(channel)
-        async with self.client.scan(vchannel, start=At.tick(tick), until=At.inside(tick + 1)) as scan:
-            async for _ in scan:
-                return
-        last_tick = (await self._described(channel)).last_tick
-        if tick != last_tick + 1:
-            raise MessageNotFoundError(
-                f"channel '{self._channel(channel)}' has no message with the id {tick}, its last one is {last_tick}: "
-                "seek to the id of one of its messages, or use force_seek",
-                values={"msg_id": str(tick), "last_msg_id": str(last_tick), "vchannel": vchannel},
-            )
+    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        for key in [key for key in self._readers if is_gone(*key)]:
+            del self._readers[key]
 
 
 class AsyncRocksMQConsumer:
