@@ -130,7 +130,7 @@ CALLERS: Final = (
         bases={
             "ChannelCalls": f"{_SYNC}.channels", "TransactionCalls": f"{_SYNC}.transactions",
             "BroadcastCalls": f"{_SYNC}.broadcasts", "GroupCalls": f"{_SYNC}.groups", "NodeCalls": f"{_SYNC}.nodes",
-            "TokenCalls": f"{_SYNC}.tokens",
+            "TokenCalls": f"{_SYNC}.tokens", "CheckpointCalls": f"{_SYNC}.checkpoints",
         },
         left_out=frozenset({"append_numbered", "pause", "wal"}),
         wrapped={"producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan"},
@@ -143,6 +143,7 @@ CALLERS: Final = (
         left_out=frozenset({"reach", "owners_feed"}),
     ),
     Caller("tidelog.admin.tokens", "AsyncTokenCalls", "TokenCalls", f"{_SYNC}.tokens"),
+    Caller("tidelog.admin.checkpoints", "AsyncCheckpointCalls", "CheckpointCalls", f"{_SYNC}.checkpoints"),
     Caller("tidelog.groups.calls", "AsyncGroupCalls", "GroupCalls", f"{_SYNC}.groups", made={"consumer": "Consumer"}),
     Caller("tidelog.txn.calls", "AsyncTransactionCalls", "TransactionCalls", f"{_SYNC}.transactions"),
     Caller(

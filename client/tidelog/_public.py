@@ -20,6 +20,7 @@ from tidelog.admin.channel_types import (
     RetentionCut,
     VchannelDescription,
 )
+from tidelog.admin.checkpoints import CheckpointDescription
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription, NodeDescription
 from tidelog.admin.token_types import NewToken, TokenDescription
 from tidelog.append.producer import AsyncProducer, AsyncTicket, ProducerOptions
@@ -44,6 +45,8 @@ from tidelog.errors import (
     ChannelNotFoundError,
     ChannelsPartlyDoneError,
     CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointUnsupportedError,
     ClosedError,
     ConsumeForgottenError,
     CredentialsExpiredError,
@@ -178,7 +181,10 @@ __all__ = [
     "ChannelNotFoundError",
     "ChannelOwner",
     "ChannelsPartlyDoneError",
+    "CheckpointDescription",
     "CheckpointError",
+    "CheckpointNotFoundError",
+    "CheckpointUnsupportedError",
     "Client",
     "ClosedError",
     "Cluster",

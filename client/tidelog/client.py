@@ -16,6 +16,7 @@ from tidelog.admin.broadcast_ids import BroadcastIds
 from tidelog.admin.broadcasts import AsyncBroadcastCalls
 from tidelog.admin.channel_types import OwnerDescription, Retention
 from tidelog.admin.channels import AsyncChannelCalls
+from tidelog.admin.checkpoints import AsyncCheckpointCalls
 from tidelog.admin.nodes import AsyncNodeCalls
 from tidelog.admin.tokens import AsyncTokenCalls
 from tidelog.append.contents import as_messages
@@ -83,7 +84,13 @@ class _ClientSession:
 
 
 class AsyncClient(
-    AsyncChannelCalls, AsyncTransactionCalls, AsyncBroadcastCalls, AsyncGroupCalls, AsyncNodeCalls, AsyncTokenCalls
+    AsyncChannelCalls,
+    AsyncTransactionCalls,
+    AsyncBroadcastCalls,
+    AsyncGroupCalls,
+    AsyncNodeCalls,
+    AsyncTokenCalls,
+    AsyncCheckpointCalls,
 ):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 

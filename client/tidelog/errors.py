@@ -57,6 +57,8 @@ The tree::
     ├── DeadlineError                wait longer (it is a TimeoutError too)
     ├── AppendUnknownError           read back, or accept that the messages may be there
     ├── CheckpointError              an operator must act
+    │   ├── CheckpointUnsupportedError store the log on disk
+    │   └── CheckpointNotFoundError  make a new one
     ├── StorageFailedError           an operator must act
     ├── DataLossError                an operator must act
     ├── ServerError                  report it
@@ -483,11 +485,16 @@ class AppendUnknownError(TidelogError, reasons=("REASON_TRANSACTION_OUTCOME_FORG
     """
 
 
-class CheckpointError(
-    TidelogError,
-    reasons=("REASON_CHECKPOINT_UNSUPPORTED", "REASON_CHECKPOINT_NOT_EXIST", "REASON_CHECKPOINT_FAILED"),
-):  # fmt: skip
+class CheckpointError(TidelogError, reasons=("REASON_CHECKPOINT_FAILED",)):
     """A checkpoint for a backup could not be made, or no longer exists."""
+
+
+class CheckpointUnsupportedError(CheckpointError, reasons=("REASON_CHECKPOINT_UNSUPPORTED",)):
+    """The server cannot make checkpoints, because its log is in memory."""
+
+
+class CheckpointNotFoundError(CheckpointError, reasons=("REASON_CHECKPOINT_NOT_EXIST",)):
+    """The checkpoint does not exist: its lease ended, it was released, or the server restarted."""
 
 
 class StorageFailedError(TidelogError, reasons=("REASON_STORAGE_FAILED",)):

@@ -12,12 +12,13 @@ import grpc.aio
 import typer
 
 import tidelog
-from tidelog import AsyncClient, TlsOptions, TokenFile, TokenSource
+from tidelog import AsyncClient, Retry, TlsOptions, TokenFile, TokenSource
 from tidelog_cli import event_loop
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.output.records import note
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
+DEFAULT_RETRY: Final = Retry()
 
 _ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 EndpointOption = Annotated[
@@ -54,6 +55,8 @@ _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.PermissionDeniedError, ExitCode.DENIED),
     (tidelog.TokenNotFoundError, ExitCode.NOT_FOUND),
     (tidelog.NotOwnerError, ExitCode.NOT_FOUND),
+    (tidelog.CheckpointNotFoundError, ExitCode.NOT_FOUND),
+    (tidelog.CheckpointUnsupportedError, ExitCode.CONFLICT),
     (tidelog.BarrierNotReachedError, ExitCode.TIMEOUT),
     (tidelog.DeadlineError, ExitCode.TIMEOUT),
     (tidelog.UnavailableError, ExitCode.UNAVAILABLE),
@@ -84,12 +87,12 @@ def refused(error: tidelog.TidelogError) -> CommandError:
 
 
 @asynccontextmanager
-async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
+async def connected(endpoint: str, *, retry: Retry = DEFAULT_RETRY) -> AsyncIterator[AsyncClient]:
     """Yield a client of the server at ``endpoint``; closed with the context.
 
     Messages that the client logs, such as that a reader waits for the server, are printed on stderr.
     """
-    async with _client(endpoint) as client:
+    async with _client(endpoint, retry) as client:
         _log.addHandler(_waits)
         # The line that reports the end of a wait has level INFO.
         _log.setLevel(logging.INFO)
@@ -99,10 +102,10 @@ async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
             _log.removeHandler(_waits)
 
 
-def _client(endpoint: str) -> AsyncClient:
+def _client(endpoint: str, retry: Retry = DEFAULT_RETRY) -> AsyncClient:
     """Return a client that is not connected yet. Raises CommandError for an invalid endpoint."""
     try:
-        return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
+        return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token, retry=retry)
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
 

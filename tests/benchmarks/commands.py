@@ -81,7 +81,7 @@ def rebalance(
 def channels(
     *,
     channels: Annotated[
-        int, typer.Option(min=200, max=MAX_CHANNELS, help="Number of channels, a multiple of 100.")
+        int, typer.Option(min=200, max=MAX_CHANNELS, help="Number of channels, a multiple of 10.")
     ] = MAX_CHANNELS,
     messages: Annotated[
         int, typer.Option("--messages", min=0, help="Messages per channel, appended one by one before a restart.")
@@ -93,6 +93,8 @@ def channels(
     from benchmarks.channels import ChannelsSettings, measure_channels
     from tidelog_server.commands.bench.server_process import running_target
 
+    if channels % 10:
+        raise CommandError(f"--channels is {channels}, expected a multiple of 10", ExitCode.USAGE)
     settings = ChannelsSettings(channels, messages)
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(1)) as target:
         assert target.process is not None

@@ -20,6 +20,7 @@ from tidelog.transport.credentials import TlsOptions, TokenSource, authorization
 from tidelog.transport.retry import Retry, may_repeat, retry_after_s
 from tidelog.transport.status import error_of_status
 from tidelog.v1 import (
+    backup_service_pb2_grpc,
     broadcast_service_pb2_grpc,
     channel_service_pb2_grpc,
     cluster_service_pb2_grpc,
@@ -158,6 +159,7 @@ class Transport:
         first = self._connections[0].channel
         self._channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
         self._tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
+        self._backups = _stub(backup_service_pb2_grpc.BackupServiceStub, first)
         self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
 
     @property
@@ -169,6 +171,11 @@ class Transport:
     def tokens(self) -> Any:
         """TokenService on the first connection."""
         return self._open(self._tokens)
+
+    @property
+    def backups(self) -> Any:
+        """BackupService on the first connection."""
+        return self._open(self._backups)
 
     @property
     def transactions(self) -> Any:
@@ -428,7 +435,7 @@ class Transport:
         connections, self._connections = self._connections, []
         for connection in connections:
             await connection.channel.close()
-        self._channels = self._tokens = self._transactions = None
+        self._channels = self._tokens = self._backups = self._transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:

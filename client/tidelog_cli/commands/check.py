@@ -19,6 +19,7 @@ import typer
 
 from tidelog_cli import http_probe, joined, own_server
 from tidelog_cli.exit_codes import CHECK_CODES, CheckCode, CommandError
+from tidelog_cli.extras import extra_of
 
 if TYPE_CHECKING:
     from tidelog import AsyncClient
@@ -210,6 +211,10 @@ def _answer(name: str, look: Callable[[], Finding], *, as_json: bool) -> None:
         code, text, figures = CheckCode.CRITICAL, f"no response: {str(error) or type(error).__name__}", {}
     except CommandError as error:
         code, text, figures = CheckCode.UNKNOWN, error.message, {}
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error)) is None:
+            raise
+        code, text, figures = CheckCode.UNKNOWN, f"needs {error.name}: pip install 'tidelog[{extra}]'", {}
     except ValueError as error:
         code, text, figures = CheckCode.UNKNOWN, str(error), {}
     if as_json:

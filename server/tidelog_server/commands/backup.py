@@ -8,27 +8,36 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
+from tidelog import (
+    AsyncClient,
+    CheckpointDescription,
+    DeadlineError,
+    OverloadedError,
+    Retry,
+    TidelogError,
+    UnavailableError,
+)
 from tidelog_cli import event_loop
-from tidelog_cli.connection import EndpointOption
+from tidelog_cli.commands.version import installed_versions
+from tidelog_cli.connection import EndpointOption, connected, refused
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_cli.output.records import NoProgressOption, OutputOption, QuietOption, note, print_records, show_progress
-from tidelog_cli.raw_calls import raw_channel
 
 if TYPE_CHECKING:
-    from tidelog.v1.backup_service_pb2 import Checkpoint
     from tidelog_server.backup.folder import BackupFolder
     from tidelog_server.backup.manifest import Facts, Manifest
 
-_CREATE_WITHIN_S: Final = 120.0
-_CALL_WITHIN_S: Final = 10.0
-_LEASE_MS: Final = 60_000
+_LEASE_S: Final = 60.0
 _KEEP_EVERY_S: Final = 10.0
+_RENEW_AGAIN_S: Final = 1.0
+# The first pause would exceed every timeout: a server with too many checkpoints must be reported, not waited for.
+_FAIL_AT_ONCE: Final = Retry(base_s=3_600, cap_s=3_600)
 _NICENESS: Final = 10
 _DEFAULT_RATE: Final = "32MiB"
 _EPILOG: Final = f"{COMMON_CODES} 65 if a backup is damaged."
@@ -204,19 +213,17 @@ def _restore(
 async def _create(
     endpoint: str, backups: "BackupFolder", meter: RateMeter, reuse: Literal["hash", "time", "none"]
 ) -> "Manifest":
-    from tidelog.v1 import backup_service_pb2 as pb
-    from tidelog.v1.backup_service_pb2_grpc import BackupServiceStub
     from tidelog_server.backup.folder import Taking
 
-    async with raw_channel(endpoint) as channel:
-        stub: Any = BackupServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
-        answer = await stub.CreateCheckpoint(pb.CreateCheckpointRequest(lease_ms=_LEASE_MS), timeout=_CREATE_WITHIN_S)
-        checkpoint = answer.checkpoint
-        keeping = asyncio.create_task(_keep(stub, checkpoint.checkpoint_id))
+    clock = asyncio.get_running_loop().time
+    async with connected(endpoint, retry=_FAIL_AT_ONCE) as client:
+        begin_s = clock()
+        checkpoint = await client.create_checkpoint(lease_s=_LEASE_S)
+        keeping = asyncio.create_task(keep(client, checkpoint, begin_s + checkpoint.lease_s))
         is_backed_up = False
         try:
             source = _source_of(checkpoint)
-            taking = Taking(_version(), meter, reuse)
+            taking = Taking(installed_versions()["tidelog"], meter, reuse)
             copying = asyncio.create_task(asyncio.to_thread(backups.take, source, _facts(checkpoint), taking))
             await asyncio.wait((copying, keeping), return_when=asyncio.FIRST_COMPLETED)
             if not copying.done():
@@ -232,22 +239,31 @@ async def _create(
             # On Ctrl-C the copying thread stops after its current block.
             meter.stopping.set()
             keeping.cancel()
-            release = pb.ReleaseCheckpointRequest(checkpoint_id=checkpoint.checkpoint_id, is_backed_up=is_backed_up)
-            await stub.ReleaseCheckpoint(release, timeout=_CALL_WITHIN_S)
+            await client.release_checkpoint(checkpoint.checkpoint_id, is_backed_up=is_backed_up)
 
 
-async def _keep(stub: Any, checkpoint_id: str) -> None:
-    """Renew a checkpoint's lease until cancelled. A call waits up to 10 s for a server that is away, then raises."""
-    from tidelog.v1 import backup_service_pb2 as pb
+async def keep(client: AsyncClient, checkpoint: CheckpointDescription, ends_s: float) -> None:
+    """Renew the lease of a checkpoint, which ends at ``ends_s`` of the loop's clock, until cancelled.
 
+    Raises:
+        UnavailableError, DeadlineError: The lease ended before the server responded.
+        CheckpointNotFoundError: The checkpoint no longer exists.
+    """
+    clock = asyncio.get_running_loop().time
+    pause_s = _KEEP_EVERY_S
     while True:
-        await asyncio.sleep(_KEEP_EVERY_S)
-        await stub.KeepCheckpoint(
-            pb.KeepCheckpointRequest(checkpoint_id=checkpoint_id), timeout=_CALL_WITHIN_S, wait_for_ready=True
-        )
+        await asyncio.sleep(pause_s)
+        begin_s = clock()
+        try:
+            await client.keep_checkpoint(checkpoint.checkpoint_id)
+            ends_s, pause_s = begin_s + checkpoint.lease_s, _KEEP_EVERY_S
+        except (UnavailableError, DeadlineError):
+            if clock() >= ends_s:
+                raise
+            pause_s = _RENEW_AGAIN_S
 
 
-def _source_of(checkpoint: "Checkpoint") -> Path:
+def _source_of(checkpoint: CheckpointDescription) -> Path:
     """Return the folder of a checkpoint. Raises CommandError if it is not on this machine, or not readable."""
     from tidelog_server.storage.format.head_file import read_head
 
@@ -264,12 +280,12 @@ def _source_of(checkpoint: "Checkpoint") -> Path:
     return path
 
 
-def _facts(checkpoint: "Checkpoint") -> "Facts":
+def _facts(checkpoint: CheckpointDescription) -> "Facts":
     from tidelog_server.backup.manifest import Facts
 
     return Facts(
         checkpoint.incarnation.hex(), checkpoint.tick, checkpoint.sequence, checkpoint.chain_hash.hex(),
-        checkpoint.last_tick, checkpoint.created_ms,
+        checkpoint.last_tick, checkpoint.created_time_ms,
     )  # fmt: skip
 
 
@@ -299,6 +315,10 @@ def _told(work: Callable[[], _Result]) -> _Result:
 
     try:
         return work()
+    except OverloadedError as error:
+        raise CommandError(str(error), ExitCode.CONFLICT) from error
+    except TidelogError as error:
+        raise refused(error) from error
     except BackupDamagedError as error:
         raise CommandError(str(error), ExitCode.DATA_LOSS) from error
     except (BackupError, DataFolderError, ProcessLimitError, TidelogServerError) as error:
@@ -329,9 +349,3 @@ def _step_back() -> None:
         import psutil
 
         psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
-
-
-def _version() -> str:
-    from tidelog_cli.commands.version import installed_versions
-
-    return installed_versions()["tidelog"]

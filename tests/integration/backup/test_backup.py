@@ -16,7 +16,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, ProducerSequence
-from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.connection import refused
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import BackupFolder, open_backup_folder
@@ -337,11 +338,28 @@ async def test_checkpoints_are_few_and_go_by_themselves(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "log" / "checkpoints") == []
 
 
+async def test_checkpoints_are_listed_until_they_are_released(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "log") as server, AsyncClient(server.grpc_endpoint) as client:
+        first = await client.create_checkpoint()
+        second = await client.create_checkpoint(lease_s=30)
+        assert (first.lease_s, second.lease_s) == (60, 30)
+        assert await client.list_checkpoints() == [first, second]
+        assert (Path(second.folder) / "HEAD").exists()
+        await client.release_checkpoint(first.checkpoint_id)
+        await client.release_checkpoint(first.checkpoint_id)
+        await client.keep_checkpoint(second.checkpoint_id)
+        with pytest.raises(tidelog.CheckpointNotFoundError):
+            await client.keep_checkpoint(first.checkpoint_id)
+        assert await client.list_checkpoints() == [second]
+        with pytest.raises(tidelog.InvalidRequestError):
+            await client.create_checkpoint(lease_s=0.5)
+
+
 async def test_a_log_in_memory_is_not_backed_up(tmp_path: Path) -> None:
     async with running_server() as server:
-        with pytest.raises(CommandError, match="cannot make checkpoints") as refused:
+        with pytest.raises(tidelog.CheckpointError, match="cannot make checkpoints") as error:
             await take(server, open_backup_folder(tmp_path / "backups", create=True))
-        assert refused.value.code == ExitCode.CONFLICT
+        assert refused(error.value).code == ExitCode.CONFLICT
 
 
 @pytest.mark.parametrize("make", [lambda path: path.touch(), lambda path: (path.mkdir(), (path / "x").touch())])

@@ -12,6 +12,7 @@ from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Pos
 from tidelog.read.scan_plan import ScanOptions
 from tidelog.sync.generated.broadcasts import BroadcastCalls
 from tidelog.sync.generated.channels import ChannelCalls
+from tidelog.sync.generated.checkpoints import CheckpointCalls
 from tidelog.sync.generated.groups import GroupCalls
 from tidelog.sync.generated.handles import Channel, Vchannel
 from tidelog.sync.generated.nodes import NodeCalls
@@ -26,7 +27,7 @@ from tidelog.txn.options import TransactionOptions
 from tidelog.types import AppendResult, Durability, Plan, ProducerPosition, ProducerSequence
 
 
-class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
+class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls, CheckpointCalls):
     """Calls of ``AsyncClient``, run on the background event loop."""
 
     _client: AsyncClient

@@ -1,0 +1,87 @@
+"""The command line where the package of the server is not installed, as after `pip install tidelog[cli]`.
+
+Method: each command in a separate process in which `tidelog_server` and the packages of the extra `server` cannot be
+imported, against a server in a process that has them.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import CheckCode, ExitCode
+from tidelog_server.commands.bench.server_process import ServerProcess
+
+ABSENT: Final = (
+    "aetcd", "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
+    "rocksdict", "structlog", "tidelog_server",
+)  # fmt: skip
+PROGRAM: Final = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in {ABSENT!r}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+sys.meta_path.insert(0, Absent())
+from tidelog_cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
+    yield server.grpc
+    server.stop()
+
+
+def tidelog(*arguments: str, stdin: str = "", endpoint: str = "") -> subprocess.CompletedProcess[str]:
+    environment = child_environment() | ({"TIDELOG_ENDPOINT": endpoint} if endpoint else {})
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], input=stdin, capture_output=True, text=True, env=environment,
+        check=False,
+    )  # fmt: skip
+
+
+def test_messages_are_appended_and_read(endpoint: str) -> None:
+    steps = (
+        (("channel", "create", "sensors"), ""),
+        (("append", "sensors/0"), "first\nsecond\n"),
+        (("group", "create", "alarms", "sensors"), ""),
+        (("check", "append"), ""),
+    )
+    for arguments, stdin in steps:
+        done = tidelog(*arguments, stdin=stdin, endpoint=endpoint)
+        assert done.returncode == 0, done.stderr
+    scanned = tidelog("scan", "sensors", endpoint=endpoint)
+
+    assert [json.loads(line)["payload"] for line in scanned.stdout.splitlines()] == ["first", "second"]
+
+
+def test_the_help_has_the_commands_of_clients_only() -> None:
+    done = tidelog("--help")
+
+    first_words = {words[1] for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+    assert done.returncode == 0, done.stderr
+    assert {"append", "scan", "channel", "group", "check", "top"} <= first_words
+    assert first_words.isdisjoint({"serve", "backup", "bench", "config", "doctor"})
+
+
+@pytest.mark.parametrize("command", ["serve", "backup", "bench", "config", "doctor"])
+def test_a_command_of_the_server_names_the_extra_that_installs_it(command: str) -> None:
+    done = tidelog(command)
+
+    assert done.returncode == ExitCode.FAILURE
+    assert done.stderr == "tidelog: this command needs tidelog_server: pip install 'tidelog[server]'\n"
+
+
+def test_the_check_of_backups_is_unknown(tmp_path: Path) -> None:
+    done = tidelog("check", "backup", str(tmp_path))
+
+    assert done.returncode == CheckCode.UNKNOWN
+    assert "pip install 'tidelog[server]'" in done.stdout
