@@ -83,6 +83,7 @@ class Admission:
     def note_settled(self, size_bytes: int) -> None:
         """Remove a settled append."""
         self.in_flight_bytes -= size_bytes
+        assert 0 <= self.in_flight_bytes
 
     def has_room(self, size_bytes: int) -> bool:
         """Return whether a batch of ``size_bytes`` fits into the bytes in flight."""
@@ -292,7 +293,10 @@ class ChannelLog:
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Record that the oldest entry in flight is durable; called in order, before its ack is sent."""
         first_tick = self._in_flight.popleft()
+        # INV-1: entries become durable in the order of submission.
         assert first_tick == _first_tick(entry)
+        assert vchannel.durable_tick < entry.base_tick
+        assert entry.last_tick <= vchannel.submitted_tick
         if not self._in_flight:
             self._drained.set()
         self._node.admission.note_settled(len(entry.columns))

@@ -212,6 +212,7 @@ class GroupCommitter:
 
     def submit(self, append: PendingAppend) -> None:
         """Queue an append. It is always settled later, on the event loop."""
+        assert not append.settled
         # Set here, so that both times of an acknowledgement are readings of the same clock.
         append.started_s = self._clock.monotonic_s()
         self._waiting.append(append)
@@ -346,6 +347,7 @@ class GroupCommitter:
             needs_sync = needs_sync or item.needs_sync
             appends.append(item)
             waiting.popleft()
+        assert appends
         return _Group(appends, size_bytes, needs_sync)
 
     def _write(self, group: _Group) -> None:
@@ -381,6 +383,8 @@ class GroupCommitter:
         if group.failure is not None:
             self._on_failure(group.failure)
         for append in group.appends:
+            # Each append is settled once: its answer has been sent then.
+            assert not append.settled
             append.failure = group.failure
             append.settled = True
             append.on_settled(append)

@@ -31,7 +31,9 @@ class LeaseValidity:
 
     def begin(self, term: int, asked_s: float, ttl_s: float) -> None:
         """Record a new lease of ``ttl_s`` seconds, requested at ``asked_s``."""
+        # INV-41. A lease that begins after another one was lost has a greater term.
         assert self.term < term
+        assert 0 < ttl_s
         self.term = term
         self._held_until_s = asked_s + LEASE_HELD_PART * ttl_s
 

@@ -85,6 +85,9 @@ class LogNode:
 
     def add(self, name: str, vchannel_ids: Sequence[int], created_tick: int) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""
+        # A vchannel belongs to one open channel: its entries are settled there.
+        assert name not in self._logs
+        assert self._by_vchannel_id.keys().isdisjoint(vchannel_ids)
         log = ChannelLog(self.shared, name, vchannel_ids, created_tick)
         self._logs[name] = log
         for vchannel in log.vchannels:

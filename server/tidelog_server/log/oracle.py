@@ -93,6 +93,7 @@ class TickState:
 
         If the logical part overflows, the ticks continue in the next millisecond.
         """
+        assert 0 < count
         first = max(self.last + 1, compose(wall_ms), after + 1)
         last = first + count - 1
         if physical_ms(last) >= self.bound_ms:
@@ -108,7 +109,7 @@ class TickState:
         self.last = Tick(max(self.last, min(compose(wall_ms), compose(self.bound_ms) - 1)))
         return self.last
 
-    def bound_wanted_ms(self, wall_ms: int, room_ms: int = 0, ahead_ms: int = TICK_SAVE_AHEAD_MS) -> int | None:
+    def next_bound_ms(self, wall_ms: int, room_ms: int = 0, ahead_ms: int = TICK_SAVE_AHEAD_MS) -> int | None:
         """Return the bound to save now; None while there is enough room beyond ``room_ms``."""
         frontier_ms = max(wall_ms, physical_ms(self.last)) + room_ms
         if self.bound_ms - frontier_ms >= ahead_ms - _USED_UP_MS:
@@ -192,12 +193,14 @@ class TickOracle:
         async with self._extending:
             # A request for many ticks may itself need several milliseconds of logical parts.
             room_ms = count >> LOGICAL_BITS
-            wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms(), room_ms, self._save_ahead_ms)
-            if wanted_ms is None:
+            bound_ms = self._state.next_bound_ms(self._clock.wall_ms(), room_ms, self._save_ahead_ms)
+            if bound_ms is None:
                 return
-            assert compose(wanted_ms) < MAX_TICK
-            value = (wanted_ms * _NANOSECONDS_PER_MS).to_bytes(8, "big")
+            # The saved bound never moves back: a restart begins at it.
+            assert self._state.bound_ms < bound_ms
+            assert compose(bound_ms) < MAX_TICK
+            value = (bound_ms * _NANOSECONDS_PER_MS).to_bytes(8, "big")
             # Compared, so that of two nodes that both believe to lead only one succeeds.
             self._revision = await self._metadata.commit([Put(self._key, value, self._revision)])
             # Ordering: only a bound that is on disk may be used.
-            self._state.bound_ms = wanted_ms
+            self._state.bound_ms = bound_ms

@@ -160,7 +160,11 @@ class ProducerTable:
         result = Result(
             first.base_tick, first.count, first.columns_crc32c if crc32c is None else crc32c, append.needs_sync
         )
-        append.windows = self.put(key, (self.window(key) or UNKNOWN_PRODUCER).extended(result, producer.tenant))
+        window = self.window(key) or UNKNOWN_PRODUCER
+        # ``known_result`` has refused every other epoch and sequence.
+        assert producer.epoch == window.epoch
+        assert producer.sequence == window.last_sequence + 1
+        append.windows = self.put(key, window.extended(result, producer.tenant))
         self._track(key, producer.sequence, append)
 
     def settle_with_first(self, key: ProducerKey, sequence: int, repeated: PendingAppend) -> None:
@@ -231,6 +235,7 @@ class ProducerTable:
         """Add a batch in flight."""
         producer = self._find(key)
         assert producer is not None
+        assert sequence not in producer.in_flight
         producer.in_flight[sequence] = append
 
     def _find(self, key: ProducerKey) -> _Producer | None:

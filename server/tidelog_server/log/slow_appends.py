@@ -26,7 +26,7 @@ class SlowAppends:
         self._clock = clock
         self._vchannel_name = vchannel_name
         self._silent_until_s = 0.0
-        self._passed_over = 0
+        self._not_logged = 0
 
     def set_threshold(self, milliseconds: int) -> None:
         """Change the threshold; 0 to log none."""
@@ -46,7 +46,7 @@ class SlowAppends:
         """
         now_s = self._clock.monotonic_s()
         if now_s < self._silent_until_s:
-            self._passed_over += 1
+            self._not_logged += 1
             return
         names = [self._vchannel_name(vchannel_id) for vchannel_id in vchannel_ids[:_NAMES]]
         _log.warning(
@@ -58,10 +58,10 @@ class SlowAppends:
             write_ms=_ms(write_s),
             sync_ms=None if sync_s is None else _ms(sync_s),
             group_bytes=size_bytes,
-            passed_over=self._passed_over,
+            not_logged=self._not_logged,
         )
         self._silent_until_s = now_s + _SILENT_FOR_S
-        self._passed_over = 0
+        self._not_logged = 0
 
 
 def _ms(seconds: float) -> float:

@@ -44,6 +44,7 @@ class VchannelRing:
 
     def push(self, entry: NewEntry) -> None:
         """Add the newest entry."""
+        assert self.floor < entry.base_tick
         txn_id, first_tick, last_tick = entry.txn or _NO_TXN
         self._entries.append(
             (
@@ -54,6 +55,7 @@ class VchannelRing:
 
     def evict_oldest(self) -> int:
         """Remove the oldest entry and raise the floor to its last tick; return the length of its columns."""
+        assert self._begin < len(self._entries)
         oldest = self._entries[self._begin]
         self.floor = max(self.floor, _last_tick(oldest))
         self._entries[self._begin] = _EVICTED
@@ -100,3 +102,4 @@ class TailRing:
         self.size_bytes += len(entry.columns) + ENTRY_BYTES
         while self.size_bytes > self._max_bytes:
             self.size_bytes -= self._order.popleft().evict_oldest() + ENTRY_BYTES
+        assert 0 <= self.size_bytes

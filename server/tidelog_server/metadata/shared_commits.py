@@ -16,7 +16,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 _NAME: Final = "metadata"
 
 
-class _Wanted(NamedTuple):
+class _Request(NamedTuple):
     """Changes of one caller, the future that resolves to their revision, and whether a log write follows."""
 
     changes: Sequence[Change]
@@ -33,7 +33,7 @@ class SharedCommits:
     def __init__(self, metadata: MetadataStore, tasks: TaskOwner) -> None:
         self._metadata = metadata
         self._tasks = tasks
-        self._waiting: deque[_Wanted] = deque()
+        self._waiting: deque[_Request] = deque()
         self._is_running = False
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
@@ -59,7 +59,7 @@ class SharedCommits:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # A cancelled caller does not retrieve the future's exception, which asyncio would log.
         done.add_done_callback(_look_at)
-        self._waiting.append(_Wanted(changes, done, is_before_log))
+        self._waiting.append(_Request(changes, done, is_before_log))
         self._begin()
         return await asyncio.shield(done)
 
@@ -70,8 +70,8 @@ class SharedCommits:
 
     def close(self) -> None:
         """Start no further commits and cancel waiting callers. Called once the owner of the tasks is closed."""
-        for wanted in self._waiting:
-            wanted.done.cancel()
+        for request in self._waiting:
+            request.done.cancel()
         self._waiting.clear()
 
     async def _commit_alone(self, changes: Sequence[Change]) -> int:
@@ -89,30 +89,30 @@ class SharedCommits:
                 await self._commit_next()
         finally:
             self._is_running = False
-            for wanted in self._waiting:
-                wanted.done.cancel()
+            for request in self._waiting:
+                request.done.cancel()
             self._waiting.clear()
 
     async def _commit_next(self) -> None:
-        together: list[_Wanted] = []
+        together: list[_Request] = []
         changes: list[Change] = []
         while self._waiting and len(changes) + len(self._waiting[0].changes) <= MAX_CHANGES_PER_COMMIT:
-            wanted = self._waiting.popleft()
-            together.append(wanted)
-            changes += wanted.changes
+            request = self._waiting.popleft()
+            together.append(request)
+            changes += request.changes
         try:
-            is_before_log = all(wanted.is_before_log for wanted in together)
+            is_before_log = all(request.is_before_log for request in together)
             revision = await self._metadata.commit(changes, is_before_log=is_before_log)
         except Exception as error:  # noqa: BLE001 - handed to the waiting callers
-            for wanted in together:
-                wanted.done.set_exception(error)
+            for request in together:
+                request.done.set_exception(error)
         except BaseException:
-            for wanted in together:
-                wanted.done.cancel()
+            for request in together:
+                request.done.cancel()
             raise
         else:
-            for wanted in together:
-                wanted.done.set_result(revision)
+            for request in together:
+                request.done.set_result(revision)
 
 
 def _look_at(done: "asyncio.Future[int]") -> None:

@@ -21,12 +21,12 @@ class ProcessLimitError(Exception):
 def open_files_limit() -> int:
     """Raise the soft limit of open files as far as allowed, at most to MAX_RAISED_OPEN_FILES, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_RAISED_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_RAISED_OPEN_FILES)
+    target = MAX_RAISED_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_RAISED_OPEN_FILES)
     if soft == resource.RLIM_INFINITY:
         return MAX_RAISED_OPEN_FILES
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(soft, wanted)
+    if soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    return max(soft, target)
 
 
 def check_process_limits(needed_files: int = MIN_OPEN_FILES) -> None:

@@ -134,6 +134,9 @@ class LogState:
 
     def publish(self) -> None:
         """Make the staged entries visible."""
+        # Each staged vchannel has at least one new entry, and the head never moves back.
+        assert self.head.sequence + len(self.staged) <= self._sequence
+        assert self.head.last_tick <= self._last_tick
         self.tails.update(self.staged)
         self.staged.clear()
         self.head = StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
@@ -152,6 +155,7 @@ class LogState:
         self.destroyed_batches += sum(self.tails.pop(vchannel_id).batches for vchannel_id in dropped)
         for vchannel_id in dropped:
             self.fencing_tokens.pop(vchannel_id, None)
+        assert self.destroyed_batches <= self.head.sequence
         return dropped
 
 
@@ -183,6 +187,8 @@ def cut_after_chunk(chunk: ChunkRow) -> TrimCut:
 
 def cut_after(cut: TrimCut, header: EntryHeader) -> TrimCut:
     """Return the cut that also removes the next entry."""
+    # The entry that the last trim divided begins below the trim tick.
+    assert cut.trim_tick <= header.last_tick
     return TrimCut(
         header.last_tick + 1, header.last_tick + 1, cut.batches + 1, cut.messages + header.count,
         cut.columns_bytes + header.columns_bytes, cut.removed_batches,
@@ -191,6 +197,7 @@ def cut_after(cut: TrimCut, header: EntryHeader) -> TrimCut:
 
 def cut_within(cut: TrimCut, header: EntryHeader, before_tick: int) -> TrimCut:
     """Return the cut that hides the next entry's messages below ``before_tick`` but retains the entry."""
+    assert cut.trim_tick <= before_tick <= header.last_tick
     if before_tick <= header.base_tick:
         return cut
     return cut._replace(trim_tick=before_tick, end_tick=header.base_tick)
@@ -258,6 +265,7 @@ def extended(tail: TailRow, entry: NewEntry | EntryHeader, sequence: int, chain_
 
 
 def _with_chunk_closed(tail: TailRow) -> TailRow:
+    assert 0 < tail.open_batches <= tail.batches
     return tail._replace(
         open_first_tick=NO_TICK,
         open_first_sequence=0,

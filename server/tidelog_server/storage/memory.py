@@ -232,7 +232,7 @@ class MemoryLogStore:
         self._check_is_open()
         with self._lock:
             tail, rows = self._state.tails[vchannel_id], self._rows[vchannel_id]
-            cut = _cut_at(before_tick, tail, rows)
+            cut = _cut_at(before_tick, tail, rows) if tail.trim_tick < before_tick else uncut(tail)
             if tail.trim_tick < cut.trim_tick:
                 self._state.tails[vchannel_id] = trimmed(tail, cut)
                 _remove_below(cut, rows)

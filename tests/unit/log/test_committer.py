@@ -109,7 +109,7 @@ async def test_an_append_that_takes_too_long_is_logged_and_of_several_in_a_secon
                 await append.outcome()
                 # Reported after the acknowledgement, in the next step.
                 await asyncio.sleep(0)
-    told = [(event["vchannels"], event["took_ms"], event["passed_over"]) for event in logs]
+    told = [(event["vchannels"], event["took_ms"], event["not_logged"]) for event in logs]
     assert told == [(["a/1"], 200.0, 0), (["a/1"], 900.0, 1)]
 
 

@@ -64,6 +64,7 @@ class ReadBudget:
         """Add to the memory of ``reader``; a release (negative) may let waiting scans continue."""
         reader.used_bytes += by_bytes
         self.used_bytes += by_bytes
+        assert 0 <= reader.used_bytes <= self.used_bytes
         if by_bytes < 0 and self._hungry:
             self._feed(reader)
             for _ in range(min(_OTHERS_LOOKED_AT, len(self._hungry))):
@@ -82,6 +83,7 @@ class ReadBudget:
         if waiter in reader.waiters:
             reader.waiters.remove(waiter)
             self.waiting -= 1
+            assert 0 <= self.waiting
             self._feed(reader)
 
     def close(self, reader: "_Reader") -> None:
@@ -208,6 +210,8 @@ class ReadMemory:
 
     def _change(self, by_bytes: int) -> None:
         self._held_bytes += by_bytes
+        # A scan releases only what it has taken, and nothing after ``close``.
+        assert 0 <= self._held_bytes
         self._budget.change(self._reader, by_bytes)
 
     def _starved(self) -> RateLimitRejectedError:

@@ -217,7 +217,9 @@ class Scanner:
         while True:
             if not plan.ends_at_durable:
                 self._follow()
-                horizon = self._horizon()
+                previous, horizon = horizon, self._horizon()
+                # INV-2: a reported watermark holds for all later pages.
+                assert previous <= horizon
             last: list[Piece] = []
             last_bytes = 0
             async for page, is_last, size_bytes in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
@@ -237,7 +239,7 @@ class Scanner:
                     await self._memory.next_page_turn()
             # The last page carries the watermark: a follower that keeps up gets one response per group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
-            yield Page(last, self._told(horizon), is_caught_up=is_ended or self._is_caught_up())
+            yield Page(last, self._watermark_to_report(horizon), is_caught_up=is_ended or self._is_caught_up())
             del last
             self._memory.give_back(last_bytes)
             if is_ended:
@@ -245,7 +247,7 @@ class Scanner:
             await self._wait(horizon)
             await self._memory.next_turn()
 
-    def _told(self, horizon: Tick) -> Tick:
+    def _watermark_to_report(self, horizon: Tick) -> Tick:
         """Return the watermark to report: at most the scan's end, so that a reader resuming there misses nothing."""
         if self._plan.end_tick is None:
             return horizon
@@ -344,6 +346,7 @@ class Scanner:
 
     async def _fill(self, source: ScanSource, limit_tick: int) -> bool:
         """Read ahead on a source with an empty buffer; return whether it has anything below the limit."""
+        assert not source.buffer
         end_tick = min(limit_tick, source.end_tick)
         vchannel = source.vchannel
         if source.position >= end_tick or source.position > vchannel.durable_tick:
@@ -357,6 +360,8 @@ class Scanner:
             source.buffer.extend(recent)
         else:
             source.buffer.extend(await self._read_headers(source, end_tick, look_ahead))
+        # The buffer continues at the position: an entry before it was delivered already.
+        assert not source.buffer or source.position <= source.buffer[0].last_tick
         if source.buffer and self._keeps_transactions_whole:
             source.leave_cut_transaction()
         return bool(source.buffer)

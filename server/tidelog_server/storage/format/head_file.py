@@ -117,6 +117,7 @@ class HeadFile:
         Raises:
             OSError: The slot may be torn; the other one is still valid.
         """
+        assert self._descriptor >= 0
         slot = pack_slot(head)
         written = os.pwrite(self._descriptor, slot, head.generation % 2 * SLOT_BYTES)
         if written != len(slot):

@@ -37,6 +37,8 @@ class HeadWriter:
         """
         if engine_sequence < self._newest[1]:
             return
+        # HEAD never names an older entry than before: the start-up gate would accept the loss of those in between.
+        assert self._newest[0].sequence <= head.sequence
         self._newest = head, engine_sequence
         if not self._is_due.is_set():
             self._is_due.set()

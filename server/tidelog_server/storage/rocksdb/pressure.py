@@ -42,8 +42,8 @@ def engine_metrics(engine: Engine) -> dict[str, float]:
     gauges = {name: float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
     for family_name in FAMILIES:
         family = engine.family(family_name)
-        wanted = _FAMILY_GAUGES | _BLOB_GAUGES if family_name in BLOB_FAMILIES else _FAMILY_GAUGES
-        for key, name in wanted.items():
+        names = _FAMILY_GAUGES | _BLOB_GAUGES if family_name in BLOB_FAMILIES else _FAMILY_GAUGES
+        for key, name in names.items():
             gauges[f"{family_name}_{name}"] = float(integer_property(family, key))
     return gauges
 

@@ -47,6 +47,7 @@ class Reclaimer:
 
     def add(self, family: str, begin_key: bytes, end_key: bytes) -> None:
         """Record that ``[begin_key, end_key)`` of a column family is empty now."""
+        assert begin_key < end_key
         with self._ranges_lock:
             self._ranges[family, begin_key] = max(end_key, self._ranges.get((family, begin_key), b""))
             if len(self._ranges) > _MAX_RANGES:

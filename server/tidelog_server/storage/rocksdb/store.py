@@ -179,6 +179,8 @@ class RocksdbLogStore:
         state.publish()
         if entries:
             last, head, before = entries[-1], state.head, self._head
+            # HEAD and the state count the same entries: nothing else numbers any.
+            assert head.sequence == before.sequence + len(entries)
             # Positional arguments, because this runs for each group.
             self._head = Head(
                 before.generation, before.incarnation, before.open_count, head.sequence, head.chain_hash,
