@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from tidelog.admin.cluster_types import ChannelOwner
 from tidelog.client import AsyncClient
-from tidelog.errors import ChannelNotFoundError, ClosedError, DeadlineError, TidelogError, UnavailableError
+from tidelog.errors import ClosedError, DeadlineError, TidelogError, UnavailableError
 from tidelog.transport.retry import DEFAULT_RETRY
 
 _Result = TypeVar("_Result")
@@ -73,17 +73,7 @@ class Routes:
         owner = self._owners.get(channel)
         if owner is None or not owner.address:
             found = await self.any_node(lambda client: client.locate_channels([channel]), timeout_s)
-            owner = found.get(channel)
-            if owner is None:
-                raise ChannelNotFoundError(
-                    f"channel '{channel}' does not exist: create it, or correct the name", values={"name": channel}
-                )
-            self._owners[channel] = owner
-        if owner.node_id and not owner.address:
-            raise UnavailableError(
-                f"channel '{channel}' belongs to node '{owner.node_id}', which is not running: start that node",
-                values={"name": channel, "node_id": owner.node_id},
-            )
+            owner = self._owners[channel] = ChannelOwner.running(found, channel)
         return owner
 
     def forget(self, channels: Iterable[str]) -> None:

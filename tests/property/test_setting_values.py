@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tidelog import Retention, Tick
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import number_of, size_of, time_ms_of
 from tidelog_cli.commands.check import _parse_age
 from tidelog_cli.commands.positions import parse_duration, parse_position, parse_start

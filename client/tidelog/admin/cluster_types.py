@@ -1,8 +1,10 @@
 """Descriptions of clusters, nodes and the owners of channels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tidelog.errors import ChannelNotFoundError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,26 @@ class ChannelOwner:
     node_id: str
     address: str
     term: int
+
+    @staticmethod
+    def running(owners: Mapping[str, "ChannelOwner"], channel: str) -> "ChannelOwner":
+        """Return the owner of a channel in ``owners``, the result of ``locate_channels``.
+
+        Raises:
+            ChannelNotFoundError: The channel does not exist.
+            UnavailableError: Its node is not running.
+        """
+        owner = owners.get(channel)
+        if owner is None:
+            raise ChannelNotFoundError(
+                f"channel '{channel}' does not exist: create it, or correct the name", values={"name": channel}
+            )
+        if owner.node_id and not owner.address:
+            raise UnavailableError(
+                f"channel '{channel}' is owned by node '{owner.node_id}', which is not running: start that node",
+                values={"name": channel, "node_id": owner.node_id},
+            )
+        return owner
 
 
 @dataclass(frozen=True, slots=True)

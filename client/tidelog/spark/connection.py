@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import number_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tidelog.spark.option_error import OptionError
-from tidelog.spark.option_hints import hint_of
+from tidelog.spark.errors import OptionError
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms
 
 MAX_COUNT: Final = (1 << 63) - 1
@@ -20,8 +19,35 @@ MAX_DIGITS: Final = len(str(MAX_COUNT))
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_PREFIXES: Final = "kmgt"
 
+_BOUNDS: Final = "bound a batch by 'startingTick' and 'endingTick', or by 'startingTimestamp' and 'endingTimestamp'"
 
-def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+# Replacements for options of other sources that users try first: Spark's Kafka connector, Delta and files. Keys are in
+# lower case, as Spark passes them. docs/guides/spark/reading.md lists the options of Kafka's connector.
+HINTS: Final = {
+    "kafka.bootstrap.servers": "use 'endpoint'",
+    "subscribe": "use 'channels', or 'channel' for one",
+    "subscribepattern": "use 'channelPattern': a name and '.*', not a regular expression",
+    "assign": "use 'vchannels': orders/0,orders/2",
+    "topic": "use 'channel'",
+    "endingoffsets": f"{_BOUNDS}; a stream has no end",
+    "startingoffsetsbytimestamp": "use 'startingTimestamp'",
+    "endingoffsetsbytimestamp": "use 'endingTimestamp'",
+    "startingoffsetsbytimestampstrategy": "remove it: a read starts at the first message at or after the time",
+    "minoffsetspertrigger": "remove it: the interval of the trigger determines the size of a micro-batch",
+    "maxtriggerdelay": "remove it: a micro-batch does not wait for a minimum size",
+    "maxrecordsperpartition": "use 'maxMessagesPerPartition'",
+    "includeheaders": "remove it: the column 'properties' is always present",
+    "kafka.group.id": "use 'commitGroup', which reports the position of a stream",
+    "groupidprefix": "use 'commitGroup', which reports the position of a stream",
+    "kafkaconsumer.polltimeoutms": "remove it: 'serverTimeout' limits how long a read waits for the server",
+    "fetchoffset.numretries": "remove it: 'serverTimeout' limits how long a read retries",
+    "fetchoffset.retryintervalms": "remove it: reads retry with a backoff",
+    "versionasof": "use 'asOfTick'",
+    "paths": "load(...) accepts one channel: use the option 'channels' for several",
+}
+
+
+def known_options(raw: Mapping[str, object], names: Sequence[str]) -> dict[str, str]:
     """Return the options under their documented ``names``; Spark hands them over in lower case.
 
     Raises:
@@ -37,10 +63,20 @@ def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str
     for name, value in raw.items():
         known = by_lower_name.get(name.lower())
         if known is None:
-            hint = hint_of(name) or _similar(name, names)
+            hint = _hint_of(name) or _similar(name, names)
             raise OptionError(f"the tidelog source has no option '{name}': {hint}")
-        options[known] = value.strip()
+        options[known] = str(value).strip()
     return options
+
+
+def _hint_of(name: str) -> str | None:
+    """Return what to use instead of an unknown option, or None."""
+    lower_name = name.lower()
+    if (found := HINTS.get(lower_name)) is not None:
+        return found
+    if lower_name.startswith("kafka."):
+        return "it is an option of Kafka's clients: remove it"
+    return None
 
 
 def _similar(name: str, names: Sequence[str]) -> str:

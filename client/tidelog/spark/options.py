@@ -44,7 +44,7 @@
                               at the first available tick and logs a warning
 ============================  ==========================================================================
 
-``tidelog.spark.stream_options`` lists the additional options of streams.
+``tidelog.spark.stream.options`` lists the additional options of streams.
 
 Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. If the end lies beyond the last
 durable message, the read ends with that message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query
@@ -57,7 +57,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.spark.connection import Connection, connection_of
-from tidelog.spark.option_error import OptionError as OptionError  # noqa: PLC0414 - for others
+from tidelog.spark.errors import OptionError
+from tidelog.spark.names import channel_of
 from tidelog.spark.option_values import (
     MAX_COUNT,
     MAX_DIGITS,
@@ -84,7 +85,7 @@ STREAM_NAMES: Final = (
     "startingOffsets", "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
     "commitGroup",
 )  # fmt: skip
-"""Options of ``tidelog.spark.stream_options``, which a batch read refuses."""
+"""Options of ``tidelog.spark.stream.options``, which a batch read refuses."""
 ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES)
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
@@ -170,8 +171,17 @@ class ReadOptions:
         """True if ``end_tick`` is a consistent cut that the user set."""
         return bool(self.cut)
 
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Names of the channels that the options name; empty for a pattern."""
+        return self.channels or tuple(dict.fromkeys(map(channel_of, self.vchannels)))
 
-def parse_options(raw: Mapping[str, str]) -> ReadOptions:
+    def selects(self, channel: str) -> bool:
+        """Return whether the options name ``channel`` or match it."""
+        return channel in self.channel_names if self.pattern is None else self.pattern.covers(channel)
+
+
+def parse_options(raw: Mapping[str, object]) -> ReadOptions:
     """Parse the options that Spark hands over, except those that only a stream has.
 
     Raises:

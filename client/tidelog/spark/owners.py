@@ -1,14 +1,14 @@
 """Lookup of the nodes that own channels, on one server or in a cluster, with one client per node."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
 from tidelog import (
     ChannelDescription,
-    ChannelNotFoundError,
+    ChannelOwner,
     Client,
     NotOwnerError,
     UnavailableError,
@@ -16,6 +16,7 @@ from tidelog import (
 )
 from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of
+from tidelog.spark.options import ChannelPattern
 
 _Result = TypeVar("_Result")
 
@@ -38,28 +39,17 @@ class Owners:
         """True once owners were looked up: channels may be on several nodes."""
         return bool(self._addresses)
 
-    def describe(self, names: Sequence[str]) -> list[ChannelDescription]:
-        """Return channels, in the order of ``names``.
+    def describe(self, names: Sequence[str], *, ignore_missing: bool = False) -> list[ChannelDescription]:
+        """Return channels, in the order of ``names``; with ``ignore_missing`` those that exist.
 
         Raises:
-            ChannelNotFoundError: A channel does not exist.
+            ChannelNotFoundError: A channel does not exist, and ``ignore_missing`` is not set.
             UnavailableError: The owner of a channel is not running, or no node responds.
         """
         try:
-            return self._ask_any(lambda client: client.describe_channels(names))
+            return self._ask_any(lambda client: client.describe_channels(names, ignore_missing=ignore_missing))
         except NotOwnerError:
-            return self._describe_at_owners(names)
-
-    def existing(self, names: Sequence[str]) -> list[ChannelDescription]:
-        """Return the channels in ``names`` that exist, in that order. Raises UnavailableError."""
-        try:
-            return self.describe(names)
-        except ChannelNotFoundError:
-            found = []
-            for name in names:
-                with suppress(ChannelNotFoundError):
-                    found += self.describe([name])
-            return found
+            return self._describe_at_owners(names, ignore_missing=ignore_missing)
 
     def listed(self, prefix: str) -> list[ChannelDescription]:
         """Return the channels whose names begin with ``prefix``, in order of name. Raises UnavailableError."""
@@ -69,9 +59,13 @@ class Owners:
             return channels
         return self._describe_at_owners([channel.name for channel in channels])
 
-    def by_node(self, lanes: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
-        """Yield the owners of ``lanes``, each with its part. The lanes must have been described before."""
-        by_name = {lane.name: lane for lane in lanes}
+    def covered(self, pattern: ChannelPattern) -> list[ChannelDescription]:
+        """Return the channels that match ``pattern``, in order of name. Raises UnavailableError."""
+        return [channel for channel in self.listed(pattern.prefix) if pattern.covers(channel.name)]
+
+    def by_node(self, vchannels: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
+        """Yield the owners of ``vchannels``, each with its part. The vchannels must have been described before."""
+        by_name = {each.name: each for each in vchannels}
         for client, names in self.of(by_name):
             yield client, [by_name[name] for name in names]
 
@@ -87,22 +81,13 @@ class Owners:
         """Return the connection to the owner of a vchannel that was described before."""
         return replace(self._connection, endpoint=self._address(vchannel))
 
-    def locate(self, names: Sequence[str]) -> None:
+    def locate(self, names: Sequence[str], *, ignore_missing: bool = False) -> None:
         """Look up the owners of channels. Raises as ``describe``."""
         owners = self._ask_any(lambda client: client.locate_channels(names))
         for name in names:
-            owner = owners.get(name)
-            if owner is None:
-                raise ChannelNotFoundError(
-                    f"channel '{name}' does not exist: create it, or correct the name", values={"name": name}
-                )
-            if owner.node_id and not owner.address:
-                raise UnavailableError(
-                    f"channel '{name}' is owned by node '{owner.node_id}', which is not running: start that node to "
-                    "read it",
-                    values={"name": name, "node_id": owner.node_id},
-                )
-            self._addresses[name] = owner.address or self._seeds[0]
+            self._addresses.pop(name, None)
+            if name in owners or not ignore_missing:
+                self._addresses[name] = ChannelOwner.running(owners, name).address or self._seeds[0]
 
     def close(self) -> None:
         """Close all connections."""
@@ -122,15 +107,13 @@ class Owners:
     def _seeds(self) -> tuple[str, ...]:
         return self._connection.endpoints
 
-    def _describe_at_owners(self, names: Sequence[str]) -> list[ChannelDescription]:
-        self.locate(names)
-        parts: dict[str, list[str]] = {}
-        for name in names:
-            parts.setdefault(self._addresses[name], []).append(name)
+    def _describe_at_owners(self, names: Sequence[str], *, ignore_missing: bool = False) -> list[ChannelDescription]:
+        self.locate(names, ignore_missing=ignore_missing)
         found: dict[str, ChannelDescription] = {}
-        for address, part in parts.items():
-            found |= {channel.name: channel for channel in self._client_at(address).describe_channels(part)}
-        return [found[name] for name in names]
+        for client, part in self.of(name for name in names if name in self._addresses):
+            described = client.describe_channels(part, ignore_missing=ignore_missing)
+            found |= {channel.name: channel for channel in described}
+        return [found[name] for name in names if name in found]
 
     def _ask_any(self, call: Callable[[Client], _Result]) -> _Result:
         """Return the answer of the first node that responds. Later calls try that node first."""

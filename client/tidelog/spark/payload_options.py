@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.errors import OptionError
 
 Kind = Literal["binary", "string", "json"]
 _KINDS: Final[Mapping[str, Kind]] = {"binary": "binary", "string": "string", "json": "json"}

@@ -1,5 +1,7 @@
 """The data source that Spark loads: options in, schema and reader out."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -17,21 +19,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.archive.plan import plan_with_archive
-from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.errors import OptionError, plainly
+from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
-from tidelog.spark.plain_errors import plainly
-from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.read.partition import Partition
+from tidelog.spark.read.plan import plan
 from tidelog.spark.read.pushdown import Pushdown, push
+from tidelog.spark.stream.options import parse_stream_options, refuse_stream_options
 from tidelog.spark.stream.reader import TidelogStreamReader
-from tidelog.spark.stream_options import parse_stream_options, refuse_stream_options
-from tidelog.spark.worker_python import use_python_of_the_driver
 from tidelog.spark.write.options import parse_write_options
 from tidelog.spark.write.sink import TidelogStreamWriter, TidelogWriter, check_write
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 SCHEMA: Final = (
     StructType()
@@ -83,7 +86,7 @@ class TidelogDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name for ``format``. Spark calls this to register the source, before a worker runs it."""
-        use_python_of_the_driver()
+        _use_python_of_the_driver()
         return "tidelog"
 
     @plainly
@@ -111,7 +114,7 @@ class TidelogDataSource(DataSource):
 
     @plainly
     def streamReader(self, schema: StructType) -> TidelogStreamReader:
-        """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream_options`` lists its options.
+        """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream.options`` lists its options.
 
         Raises:
             OptionError: An option is invalid, or a column does not exist or has another type.
@@ -164,16 +167,10 @@ class TidelogReader(DataSourceReader):
         Raises:
             TidelogError: The rest of the partition cannot be read.
         """
-        if isinstance(partition, ArchivePartition):
-            from tidelog.spark.archive.reader import read_archived
-
-            return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
         # For an empty list of partitions Spark makes one partition without a value.
-        if not isinstance(partition, ReadPartition):
+        if not isinstance(partition, Partition):
             return iter(())
-        from tidelog.spark.read.reader import read_partition
-
-        return read_partition(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
+        return partition.read(to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
 
 
 class PushingTidelogReader(TidelogReader):
@@ -212,3 +209,21 @@ def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
         payloads.check_corrupt_record()
         if "payload" not in schema.names:
             raise OptionError(f"the schema has '{CORRUPT_RECORD}' without 'payload', whose type it depends on: add it")
+
+
+def _use_python_of_the_driver() -> None:
+    """In local mode, make the active session start its workers with the Python of this process.
+
+    Spark starts workers with ``python3`` from PATH unless ``PYSPARK_PYTHON`` is set. If the driver runs in a virtual
+    environment that is not activated, that is another Python, without this package. Workers on other machines are not
+    changed, because their environment is unknown here.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    # The workers of a Spark Connect session run on another machine.
+    if is_remote() or _PYTHON_VARIABLE in os.environ or (session := SparkSession.getActiveSession()) is None:
+        return
+    context: Any = session.sparkContext
+    if str(context.master).startswith("local"):
+        context.pythonExec = sys.executable

@@ -320,7 +320,7 @@ def _explained() -> Iterator[None]:
     """Convert exceptions of the block to a CommandError with one line and an exit code."""
     from pyspark.errors import PySparkException
 
-    from tidelog.spark.options import OptionError
+    from tidelog.spark.errors import OptionError
     from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, reason_of
     from tidelog.spark.pipelines.preflight import reason_of_os
 

@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 
 from tidelog import Client, Message
 from tidelog.spark.archive import manifest
-from tidelog.spark.options import OptionError, parse_options
+from tidelog.spark.errors import OptionError
+from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines import (
     ArchiveError,
     ArchiveTotals,
@@ -336,7 +337,7 @@ def test_a_sound_log_has_no_findings(spark: SparkSession, client: Client, channe
     report = verify(spark, options, sequences=Sequences("seq", "who"))
 
     assert (report.ok, report.messages, report.transactions, report.broadcasts, report.producers) == (True, 24, 1, 1, 1)
-    assert [lane.described for lane in report.lanes] == [12, 12]
+    assert [each.described for each in report.vchannels] == [12, 12]
     with pytest.raises(OptionError, match="remove the option 'types'"):
         verify(spark, {**options, "types": "7"})
     wrong = verify(spark, options, digest="0" * 32)

@@ -18,7 +18,7 @@ from tidelog import Client, Message, Tick
 from tidelog.spark import SCHEMA
 from tidelog.spark.connection import Connection
 from tidelog.spark.payload_options import AS_THEY_ARE
-from tidelog.spark.read.plan import ReadPartition
+from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.reader import read_partition
 from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer

@@ -15,11 +15,12 @@ from tidelog import Client, Cluster
 from tidelog.spark import SCHEMA
 from tidelog.spark.options import parse_options
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.read.partition import ReadPartition
+from tidelog.spark.read.plan import plan
 from tidelog.spark.read.pushdown import Pushdown
 from tidelog.spark.read.reader import read_partition
+from tidelog.spark.stream.options import parse_stream_options
 from tidelog.spark.stream.reader import TidelogStreamReader
-from tidelog.spark.stream_options import parse_stream_options
 from tidelog_testing.servers.cluster import ClusterOfProcesses
 from tidelog_testing.servers.etcd import EtcdProcess
 from tidelog_testing.spark.rows import payloads

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import ChannelNotFoundError, Client, PositionTrimmedError
 from tidelog.spark import TidelogDataSource
-from tidelog.spark.archive.manifest import ArchiveError, load, writing
+from tidelog.spark.archive.manifest import load, writing
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.pipelines import archive
 from tidelog.spark.pipelines.archiving import archive_options, check_still_there, stage
 from tidelog.spark.pipelines.trim import trim_archived

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import Client, TidelogError
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import ArchiveError
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.pipelines import archive
 from tidelog_testing.loads.recreations import PLANNED, WITHIN_S, Change, ChangingChannel, Round, random_change
 from tidelog_testing.spark.rows import load

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
-from tidelog.spark.pipelines import Digest, Digests, LaneReport, VerifyReport
+from tidelog.spark.pipelines import Digest, Digests, VchannelReport, VerifyReport
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.commands.pipeline import print_audit
 from tidelog_cli.exit_codes import CommandError, ExitCode
@@ -132,10 +132,10 @@ def test_digests_of_an_audit_stay_whole_in_a_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     one, other = (f"{number:032x}" for number in range(2))
-    lanes = [LaneReport(f"orders/{index}", 1 << 40, 1 << 50, 1 << 60, 1 << 61, one, other) for index in range(2)]
+    reports = [VchannelReport(f"orders/{index}", 1 << 40, 1 << 50, 1 << 60, 1 << 61, one, other) for index in range(2)]
     total = Digests(Digest.parse("1" * 32), Digest.parse("2" * 32))
 
-    print_audit(VerifyReport((), (), lanes, 0, 0, 0, total), Output.TABLE)
+    print_audit(VerifyReport((), (), reports, 0, 0, 0, total), Output.TABLE)
 
     words = capsys.readouterr().out.split()
     assert {one, other, "1" * 32, "2" * 32, str(1 << 61)} <= set(words)

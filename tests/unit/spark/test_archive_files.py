@@ -8,11 +8,12 @@ import pytest
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.files import open_inside
-from tidelog.spark.archive.manifest import ArchivedFile, ArchiveError
+from tidelog.spark.archive.manifest import ArchivedFile
 from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.archive.reader import _batches
+from tidelog.spark.errors import ArchiveError
 
-FILE = ArchivedFile(f"{manifest.lane_folder('a/0')}/0.parquet", "a/0", 0, 9, 1, 9, "0" * 32, "0" * 32)
+FILE = ArchivedFile(f"{manifest.vchannel_folder('a/0')}/0.parquet", "a/0", 0, 9, 1, 9, "0" * 32, "0" * 32)
 
 
 @pytest.fixture

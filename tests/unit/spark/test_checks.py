@@ -17,7 +17,7 @@ from tidelog import Tick, VchannelDescription
 from tidelog.spark.archive.plan import begin_behind
 from tidelog.spark.pipelines.checks import COLUMNS, Sequences, check_batches
 from tidelog.spark.pipelines.digest import digest_batch
-from tidelog.spark.pipelines.pages import bars, lines
+from tidelog.spark.pipelines.html import bars, lines
 from tidelog.spark.pipelines.tasks import arrow_schema, rows_of
 
 Part = dict[str, Any]
@@ -54,16 +54,16 @@ def test_runs_and_breaks_are_those_of_the_ticks_however_they_are_cut(ticks: list
     assert sum(run["n"] for run in runs) == len(ticks)
     assert len(runs) == len(breaks) + 1
     assert [run["b"] for run in runs] == [before for before, _ in breaks] + [ticks[-1]]
-    [lane] = of_kind("lane", found)
-    assert (lane["name"], lane["n"]) == ("a/0", len(ticks))
-    assert json.loads(lane["more"])["digest"] == str(digest_batch(a_batch(ticks)).full)
+    [totals] = of_kind("vchannel", found)
+    assert (totals["name"], totals["n"]) == ("a/0", len(ticks))
+    assert json.loads(totals["more"])["digest"] == str(digest_batch(a_batch(ticks)).full)
 
 
 def test_rows_of_several_vchannels_are_told_apart() -> None:
     batch = a_batch([1, 1, 2, 2], vchannel=[0, 1, 0, 1])
     found = parts(batch)
     assert of_kind("finding", found) == []
-    assert [(lane["name"], lane["n"]) for lane in of_kind("lane", found)] == [("a/0", 2), ("a/1", 2)]
+    assert [(totals["name"], totals["n"]) for totals in of_kind("vchannel", found)] == [("a/0", 2), ("a/1", 2)]
 
 
 def test_transactions_are_told_with_their_span_and_what_lies_among_them() -> None:
@@ -87,12 +87,12 @@ def test_sequences_are_runs_of_each_producer() -> None:
 
 
 def test_a_trim_that_removed_nothing_behind_the_archive_lost_nothing() -> None:
-    def lane(trim_tick: int, last_tick: int) -> VchannelDescription:
+    def vchannel(trim_tick: int, last_tick: int) -> VchannelDescription:
         return VchannelDescription("a/0", Tick(trim_tick), Tick(last_tick), 0, 0)
 
-    assert begin_behind(lane(trim_tick=0, last_tick=50), archived_end=40) == 40
-    assert begin_behind(lane(trim_tick=45, last_tick=39), archived_end=40) == 45
-    assert begin_behind(lane(trim_tick=45, last_tick=50), archived_end=40) == 40
+    assert begin_behind(vchannel(trim_tick=0, last_tick=50), archived_end=40) == 40
+    assert begin_behind(vchannel(trim_tick=45, last_tick=39), archived_end=40) == 45
+    assert begin_behind(vchannel(trim_tick=45, last_tick=50), archived_end=40) == 40
 
 
 def test_charts_show_each_value_and_escape_names() -> None:

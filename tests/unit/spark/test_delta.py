@@ -17,7 +17,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, Commit
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.pipelines import delta
 from tidelog.spark.pipelines.archiving import _Writer
 from tidelog.spark.pipelines.tasks import arrow_schema
@@ -40,7 +41,7 @@ def batch(vchannel: str, ticks: range) -> pa.RecordBatch:
 
 
 def write(root: Path, vchannel: str, ticks: range) -> ArchivedFile:
-    manifest.make_folder(root / manifest.lane_folder(vchannel))
+    manifest.make_folder(root / manifest.vchannel_folder(vchannel))
     writer = _Writer(root, "0" * 32, vchannel)
     writer.add(batch(vchannel, ticks))
     return writer.finish()
@@ -49,7 +50,7 @@ def write(root: Path, vchannel: str, ticks: range) -> ArchivedFile:
 def commit(root: Path, number: int, *names: str) -> Archive:
     """Archive ten messages of each vchannel."""
     (root / manifest.FOLDER).mkdir(exist_ok=True)
-    before = manifest.load(root, must_exist=False).lanes
+    before = manifest.load(root, must_exist=False).vchannels
     ticks = range((number * 1_000) << LOGICAL_BITS, ((number * 1_000) << LOGICAL_BITS) + 10)
     begins = {name: before[name].end_tick if name in before else 0 for name in names}
     ranges = {name: ArchivedRange(begin, ticks.stop, 1) for name, begin in begins.items()}

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, Commit
+from tidelog.spark.errors import ArchiveError, OptionError
 
 
 def a_file(vchannel: str, first: int, last: int) -> ArchivedFile:
-    path = f"{manifest.lane_folder(vchannel)}/{first}.parquet"
+    path = f"{manifest.vchannel_folder(vchannel)}/{first}.parquet"
     return ArchivedFile(path, vchannel, first, last, 1, 9, "0" * 32, "0" * 32)
 
 
@@ -36,9 +36,9 @@ def write(root: Path, *commits: Commit) -> None:
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1, max_size=8, unique=True), st.integers(1, 3))
-def test_commits_make_what_they_say(bounds: list[int], lanes: int) -> None:
+def test_commits_make_what_they_say(bounds: list[int], vchannels: int) -> None:
     ends = sorted(bounds)
-    names = [f"a/{index}" for index in range(lanes)]
+    names = [f"a/{index}" for index in range(vchannels)]
     commits = [
         a_commit(number, begin, end, *names)
         for number, (begin, end) in enumerate(zip([0, *ends], ends, strict=False), start=1)
@@ -49,10 +49,10 @@ def test_commits_make_what_they_say(bounds: list[int], lanes: int) -> None:
 
     assert [replace(text, files=list(text.files)) for text in texts] == commits
     assert folded.last_commit == len(commits)
-    assert set(folded.lanes) == set(names)
-    for lane in folded.lanes.values():
-        assert (lane.begin_tick, lane.end_tick) == (0, ends[-1])
-        assert [file.last_tick + 1 for file in lane.files] == ends
+    assert set(folded.vchannels) == set(names)
+    for each in folded.vchannels.values():
+        assert (each.begin_tick, each.end_tick) == (0, ends[-1])
+        assert [file.last_tick + 1 for file in each.files] == ends
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_commits_are_read_back_in_order(tmp_path: Path) -> None:
 
     found = manifest.load(tmp_path)
 
-    assert (found.last_commit, found.lanes["a/0"].end_tick, found.messages) == (2, 20, 2)
+    assert (found.last_commit, found.vchannels["a/0"].end_tick, found.messages) == (2, 20, 2)
 
 
 def test_a_number_is_taken_once(tmp_path: Path) -> None:
     write(tmp_path, a_commit(1, 0, 10))
     with pytest.raises(ArchiveError, match="already has commit 1"):
         manifest.append(tmp_path, a_commit(1, 0, 99))
-    assert manifest.load(tmp_path).lanes["a/0"].end_tick == 10
+    assert manifest.load(tmp_path).vchannels["a/0"].end_tick == 10
     assert [path.name for path in (tmp_path / manifest.FOLDER).iterdir()] == ["00000000000000000001.json"]
 
 
@@ -120,7 +120,7 @@ def test_ranges_that_do_not_meet_are_refused() -> None:
 
 def test_what_was_lost_is_kept_in_mind() -> None:
     lost = replace(a_commit(2, 15, 20), ranges={"a/0": ArchivedRange(15, 20, 1, lost_before=15)})
-    assert manifest.fold(Path("x"), [a_commit(1, 0, 10), lost]).lanes["a/0"].lost == ((10, 15),)
+    assert manifest.fold(Path("x"), [a_commit(1, 0, 10), lost]).vchannels["a/0"].lost == ((10, 15),)
 
 
 def test_only_one_writes(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.spark.connection import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
-from tidelog.spark.option_hints import HINTS
-from tidelog.spark.options import OptionError, parse_options
+from tidelog.spark.errors import OptionError
+from tidelog.spark.option_values import HINTS
+from tidelog.spark.options import parse_options
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog_testing.servers.processes import ROOT
 

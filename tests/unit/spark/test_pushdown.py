@@ -136,7 +136,7 @@ def test_a_filter_that_the_server_cannot_decide_stays_with_spark(entry: Filter) 
 
     assert left == [entry]
     assert pushed.types is None
-    assert pushed.lane_filters == ()
+    assert pushed.vchannel_filters == ()
 
 
 def test_a_payload_that_may_be_null_is_looked_at_by_spark() -> None:

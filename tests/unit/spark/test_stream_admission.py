@@ -16,7 +16,7 @@ from tidelog.spark.stream.admission import COARSE, Limits, admit, furthest
 
 SIZE = 100
 """Bytes per message."""
-LANES = 4
+VCHANNELS = 4
 CHUNK = 3
 """Batches per chunk of the index."""
 
@@ -37,8 +37,8 @@ class Append:
         """Return vchannel, first tick and end of each part."""
         found = []
         tick = self.first_tick
-        for lane, count in self.parts:
-            found.append((lane, tick, tick + count))
+        for index, count in self.parts:
+            found.append((index, tick, tick + count))
             tick += count
         return found
 
@@ -65,8 +65,8 @@ class Log:
         """
         end = self.clean(end_tick)
         splits = []
-        for lane in range(LANES):
-            parts = [part[1:] for each in self.appends for part in each.ranges() if part[0] == lane]
+        for index in range(VCHANNELS):
+            parts = [part[1:] for each in self.appends for part in each.ranges() if part[0] == index]
             for whole in (parts[i : i + CHUNK] for i in range(0, len(parts), CHUNK)):
                 chunk = whole
                 if counts:
@@ -80,7 +80,7 @@ class Log:
                 else:
                     extents = [(chunk[0][0], chunk[-1][1], messages)]
                 splits += [
-                    share(lane, extent, max(extent[0], begin), min(extent[1], end))
+                    share(index, extent, max(extent[0], begin), min(extent[1], end))
                     for extent in extents
                     if max(extent[0], begin) < min(extent[1], end)
                 ]
@@ -92,11 +92,11 @@ def pieces(first: int, last: int, most: int) -> list[tuple[int, int, int]]:
     return [(begin, min(last, begin + ends.step), min(last, begin + ends.step) - begin) for begin in ends]
 
 
-def share(lane: int, extent: tuple[int, int, int], begin: int, end: int) -> Split:
+def share(index: int, extent: tuple[int, int, int], begin: int, end: int) -> Split:
     first, last, messages = extent
     part, whole = end - begin, last - first
     return Split(
-        f"c/{lane}", Tick(begin), Tick(end), -(-messages * part // whole), -(-messages * SIZE * part // whole), Tick(1)
+        f"c/{index}", Tick(begin), Tick(end), -(-messages * part // whole), -(-messages * SIZE * part // whole), Tick(1)
     )
 
 
@@ -107,8 +107,8 @@ def logs(draw: st.DrawFn) -> Log:
     for _ in range(draw(st.integers(0, 24))):
         tick += draw(st.sampled_from([0, 0, 1, 7, 1_000, 1_000_000]))
         is_transaction = draw(st.booleans())
-        lanes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4 if is_transaction else 1, unique=True))
-        parts = tuple((lane, draw(st.integers(1, 20))) for lane in lanes)
+        indexes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4 if is_transaction else 1, unique=True))
+        parts = tuple((index, draw(st.integers(1, 20))) for index in indexes)
         appends.append(Append(tick, parts, is_transaction))
         tick = appends[-1].end_tick
     return Log(tuple(appends), tick + draw(st.integers(0, 10_000)))
@@ -161,7 +161,7 @@ def test_a_batch_takes_what_fits(messages: int, counts: list[int]) -> None:
     """A backlog without gaps between its batches."""
     ticks = [1 + sum(counts[:i]) for i in range(len(counts) + 1)]
     appends = [
-        Append(tick, ((i % LANES, count),), is_transaction=False)
+        Append(tick, ((i % VCHANNELS, count),), is_transaction=False)
         for i, (tick, count) in enumerate(zip(ticks, counts, strict=False))
     ]
     log = Log(tuple(appends), ticks[-1])

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import ChannelDescription, OwnerDescription, Tick, VchannelDescription
+from tidelog.spark.errors import OffsetError
 from tidelog.spark.names import channel_of
-from tidelog.spark.stream.offsets import BEGINNING, Lane, Offset, OffsetError, cut_at, destroyed, lanes_of, offset_of
+from tidelog.spark.stream.offsets import BEGINNING, Offset, VchannelStart, cut_at, destroyed, offset_of, starts_of
 
 TICKS = st.integers(0, (1 << 63) - 1)
 NAMES = st.builds("{}/{}".format, st.from_regex(r"[a-z][a-z.]{0,5}", fullmatch=True), st.integers(0, 20))
@@ -24,12 +25,12 @@ OFFSETS = st.builds(
 )  # fmt: skip
 
 
-def lane(name: str, *, trim: int = 0, last: int = 0) -> VchannelDescription:
+def vchannel(name: str, *, trim: int = 0, last: int = 0) -> VchannelDescription:
     return VchannelDescription(name, Tick(trim), Tick(last), messages=1, bytes=1)
 
 
 def channel(name: str, created: int) -> ChannelDescription:
-    return ChannelDescription(name, OwnerDescription(), Tick(created), Tick(0), "", (lane(f"{name}/0"),))
+    return ChannelDescription(name, OwnerDescription(), Tick(created), Tick(0), "", (vchannel(f"{name}/0"),))
 
 
 @given(OFFSETS)
@@ -74,30 +75,30 @@ def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> No
 @pytest.mark.parametrize(
     ("described", "begin", "lost"),
     [
-        (lane("a/0", last=60), 50, False),
-        (lane("a/0", trim=40, last=60), 50, False),
-        (lane("a/0", trim=50, last=60), 0, False),
-        (lane("a/0", trim=55, last=60), 0, True),
+        (vchannel("a/0", last=60), 50, False),
+        (vchannel("a/0", trim=40, last=60), 50, False),
+        (vchannel("a/0", trim=50, last=60), 0, False),
+        (vchannel("a/0", trim=55, last=60), 0, True),
         # Everything was trimmed, but everything had been read.
-        (lane("a/0", trim=55, last=49), 0, False),
+        (vchannel("a/0", trim=55, last=49), 0, False),
         # New vchannels start at their first message.
-        (lane("a/1", last=60), 0, False),
-        (lane("a/1", trim=40, last=60), 0, False),
-        (lane("a/1", trim=55, last=60), 0, True),
+        (vchannel("a/1", last=60), 0, False),
+        (vchannel("a/1", trim=40, last=60), 0, False),
+        (vchannel("a/1", trim=55, last=60), 0, True),
     ],
 )
 def test_a_vchannel_goes_on_where_it_was_and_what_was_trimmed_there_is_lost(
     described: VchannelDescription, begin: int, *, lost: bool
 ) -> None:
-    lanes, losses = lanes_of(cut_at(50, ["a/0"], {}), [described], {"a": 1}, 0)
+    starts, losses = starts_of(cut_at(50, ["a/0"], {}), [described], {"a": 1}, 0)
 
-    assert lanes == [Lane(described.name, begin)]
+    assert starts == [VchannelStart(described.name, begin)]
     assert [(loss.wanted_tick, loss.available_tick) for loss in losses] == ([(50, 55)] if lost else [])
 
 
 def test_a_start_holds_for_vchannels_that_come_later_as_well() -> None:
-    lanes, losses = lanes_of(cut_at(50, [], {}), [lane("a/0", trim=60, last=99)], {"a": 1}, 70)
-    assert (lanes, losses) == ([Lane("a/0", 70)], [])
+    starts, losses = starts_of(cut_at(50, [], {}), [vchannel("a/0", trim=60, last=99)], {"a": 1}, 70)
+    assert (starts, losses) == ([VchannelStart("a/0", 70)], [])
 
 
 def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_them() -> None:
@@ -108,7 +109,7 @@ def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_
 
     assert [(loss.name, loss.available_tick) for loss in losses] == [("a", None), ("b", 51)]
     assert "was destroyed while it was read, and re-created at tick 51" in losses[1].text
-    assert lanes_of(start, [lane("b/0", last=60)], {"b": 51}, 0) == ([Lane("b/0", 0)], [])
+    assert starts_of(start, [vchannel("b/0", last=60)], {"b": 51}, 0) == ([VchannelStart("b/0", 0)], [])
 
 
 def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> None:
@@ -116,18 +117,18 @@ def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> N
 
     assert start.positions == {"a/0": 50, "b/0": 70}
     assert destroyed(start, [channel("a", 3), channel("b", 70)], {"a": True, "b": True}) == []
-    assert lanes_of(start, [lane("b/0", last=90)], {"b": 70}, 0) == ([Lane("b/0", 70)], [])
+    assert starts_of(start, [vchannel("b/0", last=90)], {"b": 70}, 0) == ([VchannelStart("b/0", 70)], [])
     [lost] = destroyed(start, [channel("a", 3), channel("b", 71)], {"a": True, "b": True})
     assert (lost.name, lost.available_tick) == ("b", 71)
 
 
 def test_a_channel_is_another_one_if_it_was_made_at_another_tick() -> None:
     start = cut_at(100, ["a/0"], {"a": 50})
-    assert lanes_of(start, [lane("a/0", last=200)], {"a": 50}, 0) == ([Lane("a/0", 100)], [])
+    assert starts_of(start, [vchannel("a/0", last=200)], {"a": 50}, 0) == ([VchannelStart("a/0", 100)], [])
     assert destroyed(start, [channel("a", 50)], {"a": True}) == []
 
-    lanes, losses = lanes_of(start, [lane("a/0", last=200)], {"a": 150}, 0)
-    assert (lanes, losses) == ([Lane("a/0", 0)], [])
+    starts, losses = starts_of(start, [vchannel("a/0", last=200)], {"a": 150}, 0)
+    assert (starts, losses) == ([VchannelStart("a/0", 0)], [])
     [loss] = destroyed(start, [channel("a", 150)], {"a": True})
     assert (loss.wanted_tick, loss.available_tick) == (100, 150)
 

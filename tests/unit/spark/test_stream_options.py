@@ -6,11 +6,11 @@ Method: parse single sets of options as Spark hands them over, in lower case and
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
-from tidelog.spark.options import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.source import SCHEMA, TidelogDataSource
 from tidelog.spark.stream.admission import Limits
+from tidelog.spark.stream.options import StreamOptions, parse_stream_options, refuse_stream_options
 from tidelog.spark.stream.reader import TidelogStreamReader
-from tidelog.spark.stream_options import StreamOptions, parse_stream_options, refuse_stream_options
 
 
 def parse_with(**options: str) -> StreamOptions:

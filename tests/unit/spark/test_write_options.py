@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.spark.options import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.write.options import parse_write_options
 
 

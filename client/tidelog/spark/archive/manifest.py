@@ -31,8 +31,8 @@ from tidelog.spark.archive.files import (
     check_texts,
     read_inside,
 )
+from tidelog.spark.errors import ArchiveError, OptionError
 from tidelog.spark.names import parts_of
-from tidelog.spark.option_error import OptionError
 
 FORMAT: Final = 1
 FOLDER: Final = "_tidelog"
@@ -45,10 +45,6 @@ _SHOWN: Final = 3
 _OF_THE_SYSTEM: Final = frozenset({"lost+found"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _THIS_MACHINE: Final = re.compile(r"//(?:localhost)?(?=/)")
-
-
-class ArchiveError(RuntimeError):
-    """An archive does not exist, is damaged, is of another log, or is being written by another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ class Commit:
             parsed: dict[str, Any] = json.loads(text)
             if parsed.pop("format") != FORMAT:
                 raise ArchiveError(f"the commit {name} has a format other than {FORMAT}: read it with a newer Tidelog")
-            ranges = {lane: ArchivedRange(**value) for lane, value in parsed.pop("ranges").items()}
+            ranges = {name: ArchivedRange(**value) for name, value in parsed.pop("ranges").items()}
             files = tuple(ArchivedFile(**value) for value in parsed.pop("files"))
             commit = cls(ranges=ranges, files=files, **parsed)
             _check_values(commit)
@@ -144,7 +140,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedLane:
+class ArchivedVchannel:
     """One vchannel of an archive.
 
     Attributes:
@@ -169,17 +165,17 @@ class Archive:
     Attributes:
         root: The archive's folder.
         last_commit: Number of the last commit; 0 for an empty archive.
-        lanes: State by vchannel.
+        vchannels: State by vchannel.
     """
 
     root: Path
     last_commit: int = 0
-    lanes: Mapping[str, ArchivedLane] = field(default_factory=dict)
+    vchannels: Mapping[str, ArchivedVchannel] = field(default_factory=dict)
 
     @property
     def files(self) -> list[ArchivedFile]:
         """All files of the archive."""
-        return [file for lane in self.lanes.values() for file in lane.files]
+        return [file for vchannel in self.vchannels.values() for file in vchannel.files]
 
     @property
     def messages(self) -> int:
@@ -231,7 +227,7 @@ def fold(root: Path, commits: Iterable[Commit]) -> Archive:
     Raises:
         ArchiveError: A range does not begin at the end of the previous one, or a file is outside its commit's ranges.
     """
-    lanes: dict[str, ArchivedLane] = {}
+    vchannels: dict[str, ArchivedVchannel] = {}
     last = 0
     for commit in commits:
         last = commit.number
@@ -241,8 +237,8 @@ def fold(root: Path, commits: Iterable[Commit]) -> Archive:
             files.setdefault(file.vchannel, []).append(file)
         for name, added in commit.ranges.items():
             in_order = sorted(files.get(name, ()), key=lambda file: file.first_tick)
-            lanes[name] = _extended(lanes.get(name), name, added, in_order)
-    return Archive(root, last, lanes)
+            vchannels[name] = _extended(vchannels.get(name), name, added, in_order)
+    return Archive(root, last, vchannels)
 
 
 def read_commit(root: Path, number: int) -> Commit:
@@ -348,7 +344,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def lane_folder(vchannel: str) -> str:
+def vchannel_folder(vchannel: str) -> str:
     """Return the folder of a vchannel's files, relative to the root."""
     channel, index = parts_of(vchannel)
     return f"{DATA}/channel={channel}/vchannel={index}"
@@ -389,16 +385,16 @@ def _check_file(commit: Commit, file: ArchivedFile) -> None:
 
 
 def _extended(
-    lane: ArchivedLane | None, name: str, added: ArchivedRange, files: Sequence[ArchivedFile]
-) -> ArchivedLane:
-    if lane is None:
-        return ArchivedLane(added.begin_tick, added.end_tick, added.created_tick, tuple(files))
-    lost = lane.lost
+    known: ArchivedVchannel | None, name: str, added: ArchivedRange, files: Sequence[ArchivedFile]
+) -> ArchivedVchannel:
+    if known is None:
+        return ArchivedVchannel(added.begin_tick, added.end_tick, added.created_tick, tuple(files))
+    lost = known.lost
     if added.lost_before:
-        lost = (*lost, (lane.end_tick, added.lost_before))
-    elif added.begin_tick != lane.end_tick:
+        lost = (*lost, (known.end_tick, added.lost_before))
+    elif added.begin_tick != known.end_tick:
         raise ArchiveError(
             f"a commit of the archive has {name} from tick {added.begin_tick}, but the previous one ended at "
-            f"{lane.end_tick}: restore the archive from a copy"
+            f"{known.end_tick}: restore the archive from a copy"
         )
-    return ArchivedLane(lane.begin_tick, added.end_tick, added.created_tick, (*lane.files, *files), lost)
+    return ArchivedVchannel(known.begin_tick, added.end_tick, added.created_tick, (*known.files, *files), lost)

@@ -1,16 +1,16 @@
 """A partition of a read that comes from an archive."""
 
 from dataclasses import dataclass
-
-from pyspark.sql.datasource import InputPartition
+from typing import ClassVar
 
 from tidelog.spark.archive.manifest import ArchivedFile
+from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.pushdown import END_OF_TIME
 
 
 @dataclass(frozen=True)
-class ArchivePartition(InputPartition):
-    """The part of one task: the ticks ``[begin_tick, end_tick)`` of one file of an archive.
+class ArchivePartition(Partition):
+    """The ticks ``[begin_tick, end_tick)`` of one file of an archive.
 
     Attributes:
         root: The archive's folder.
@@ -18,6 +18,8 @@ class ArchivePartition(InputPartition):
         begin_tick, end_tick: Half-open range of ticks.
         types: Message types to read; empty for all.
     """
+
+    _reader: ClassVar[str] = "tidelog.spark.archive.reader"
 
     root: str
     file: ArchivedFile

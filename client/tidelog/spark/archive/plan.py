@@ -3,23 +3,20 @@
 Imports little, as ``plan``: the data source loads it with every query.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql.datasource import InputPartition
-
 from tidelog import ChannelDescription, PositionTrimmedError, VchannelDescription
-from tidelog.spark.archive.manifest import Archive, ArchivedLane, ArchiveError, load
+from tidelog.spark.archive.manifest import Archive, ArchivedVchannel, load
 from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.errors import ArchiveError, OptionError
 from tidelog.spark.names import channel_of, parts_of
-from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
-from tidelog.spark.read.plan import ReadPartition, created_ticks, cut_of, describe, naming_the_cut, plan, wanted_types
+from tidelog.spark.read.partition import Partition, ReadPartition
+from tidelog.spark.read.plan import created_ticks, cut_of, describe, naming_the_cut, plan, raise_loss, wanted_types
 from tidelog.spark.read.pushdown import END_OF_TIME, Pushdown
-
-_log = logging.getLogger("tidelog.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Divided:
     end_tick: int = 0
 
 
-def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
+def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[Partition]:
     """Return the partitions of a read: of files up to the end of the archive on each vchannel, then of the log.
 
     Raises:
@@ -66,36 +63,38 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         return Divided()
     if options.archive_only:
         archive = load(options.archive)
-        lanes = [name for name in lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
-        ends = [archive.lanes[name].end_tick for name in lanes]
-        return Divided(_archived(archive, lanes, options, pushdown, archived_end(options, ends)) if lanes else ())
+        vchannels = [name for name in vchannels_of(archive, options) if pushdown.passes(*parts_of(name))]
+        ends = [archive.vchannels[name].end_tick for name in vchannels]
+        return Divided(
+            _archived(archive, vchannels, options, pushdown, archived_end(options, ends)) if vchannels else ()
+        )
     return patiently(options.connection, lambda: _divided(options, pushdown))
 
 
 def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
     with Owners(options.connection) as owners:
         described, channels = describe(owners, options)
-        wanted = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
+        wanted = [each for each in described if pushdown.passes(*parts_of(each.name))]
         if not wanted:
             return Divided()
-        lanes = [lane.name for lane in wanted]
+        vchannels = [each.name for each in wanted]
         # Ordering: loaded after the log was described, so that the manifest has all that was archived and then trimmed.
         archive = load(options.archive)
         check_channels(archive, channels)
         end_tick = end_of(owners, wanted, options)
-    archived = _archived(archive, lanes, options, pushdown, end_tick)
-    return Divided(archived, _begins(archive.lanes, wanted, created_ticks(channels), options), end_tick)
+    archived = _archived(archive, vchannels, options, pushdown, end_tick)
+    return Divided(archived, _begins(archive.vchannels, wanted, created_ticks(channels), options), end_tick)
 
 
-def end_of(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
+def end_of(owners: Owners, vchannels: Sequence[VchannelDescription], options: ReadOptions) -> int:
     """Return the exclusive end of the read: that of the options once it is durable, or a consistent cut taken now."""
     asked = options.end_tick if options.is_cut else 0
     with naming_the_cut(options):
-        return min(options.end_tick or END_OF_TIME, cut_of(owners, lanes, asked))
+        return min(options.end_tick or END_OF_TIME, cut_of(owners, vchannels, asked))
 
 
 def _archived(
-    archive: Archive, lanes: Sequence[str], options: ReadOptions, pushdown: Pushdown, end_tick: int
+    archive: Archive, vchannels: Sequence[str], options: ReadOptions, pushdown: Pushdown, end_tick: int
 ) -> list[ArchivePartition]:
     """Return a partition for each file that has rows of the read."""
     if options.end_tick:
@@ -105,24 +104,24 @@ def _archived(
         end_tick = end_before_transaction(archive, end_tick)
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
     end_tick = min(end_tick, pushdown.end_tick)
-    there = {name: archive.lanes[name] for name in lanes if name in archive.lanes}
+    there = {name: archive.vchannels[name] for name in vchannels if name in archive.vchannels}
     _check_loss(there, options, begin_tick, end_tick)
     types = tuple(sorted(wanted_types(options, pushdown) or ()))
     return [
         ArchivePartition(str(archive.root), file, begin_tick, end_tick, types)
-        for lane in there.values()
-        for file in lane.files
+        for each in there.values()
+        for file in each.files
         if file.first_tick < end_tick and file.last_tick >= begin_tick
     ]
 
 
-def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
+def begin_behind(vchannel: VchannelDescription, archived_end: int) -> int:
     """Return the tick at which the log continues after an archive that ends before ``archived_end``.
 
     It is ``archived_end``, even if that was trimmed, because then messages were lost. But if the log has no message at
     or after it, the trim lost nothing, and the log continues at the trim.
     """
-    return max(archived_end, int(lane.trim_tick)) if lane.last_tick < archived_end else archived_end
+    return max(archived_end, int(vchannel.trim_tick)) if vchannel.last_tick < archived_end else archived_end
 
 
 def plan_from(
@@ -152,33 +151,33 @@ def by_begin(begins: Mapping[str, int], end_tick: int) -> dict[int, list[str]]:
 
 
 def _begins(
-    archived: Mapping[str, ArchivedLane],
-    lanes: Iterable[VchannelDescription],
+    archived: Mapping[str, ArchivedVchannel],
+    vchannels: Iterable[VchannelDescription],
     created: Mapping[str, int],
     options: ReadOptions,
 ) -> dict[str, int]:
     begins = {}
-    for lane in lanes:
-        behind = begin_behind(lane, archived[lane.name].end_tick) if lane.name in archived else 0
-        created_tick = created[channel_of(lane.name)]
+    for each in vchannels:
+        behind = begin_behind(each, archived[each.name].end_tick) if each.name in archived else 0
+        created_tick = created[channel_of(each.name)]
         if behind > options.begin_tick or (options.begin_is_tick and options.pattern is None):
-            begins[lane.name] = max(behind, options.begin_tick)
+            begins[each.name] = max(behind, options.begin_tick)
         elif options.begin_is_tick:
             # A channel that matches a pattern and was created later begins at its creation.
-            begins[lane.name] = max(options.begin_tick, created_tick)
+            begins[each.name] = max(options.begin_tick, created_tick)
         else:
             # Everything available. Why not 0: a trim or a re-created channel would not be noticed before the read.
-            begins[lane.name] = max(options.begin_tick, int(lane.trim_tick), created_tick)
+            begins[each.name] = max(options.begin_tick, int(each.trim_tick), created_tick)
     return begins
 
 
-def lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
+def vchannels_of(archive: Archive, options: ReadOptions) -> list[str]:
     """Return the archived vchannels that the options name.
 
     Raises:
         OptionError: The archive does not have one of them, or nothing matches the pattern.
     """
-    there = sorted(archive.lanes, key=parts_of)
+    there = sorted(archive.vchannels, key=parts_of)
     if options.pattern is not None:
         found = [name for name in there if options.pattern.covers(channel_of(name))]
         if not found:
@@ -187,13 +186,13 @@ def lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
                 f"the archive at {archive.root} has {', '.join(there)}"
             )
         return found
-    lanes = []
+    vchannels = []
     for wanted in options.channels or options.vchannels:
         found = [name for name in there if wanted in (name, channel_of(name))]
         if not found or (options.vchannels and len(found) > 1):
             raise OptionError(f"the archive at {archive.root} has no {wanted!r}: choose from {', '.join(there)}")
-        lanes += found
-    return list(dict.fromkeys(lanes))
+        vchannels += found
+    return list(dict.fromkeys(vchannels))
 
 
 def archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
@@ -210,8 +209,8 @@ def archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
 def check_channels(archive: Archive, channels: Iterable[ChannelDescription]) -> None:
     """Raise ArchiveError if the archive is of another channel of the same name."""
     for channel in channels:
-        for lane in channel.vchannels:
-            archived = archive.lanes.get(lane.name)
+        for each in channel.vchannels:
+            archived = archive.vchannels.get(each.name)
             if archived is not None and archived.created_tick != channel.created_tick:
                 raise ArchiveError(
                     f"the archive at {archive.root} has another channel of the name '{channel.name}', created at tick "
@@ -220,23 +219,15 @@ def check_channels(archive: Archive, channels: Iterable[ChannelDescription]) -> 
                 )
 
 
-def _check_loss(lanes: Mapping[str, ArchivedLane], options: ReadOptions, begin_tick: int, end_tick: int) -> None:
+def _check_loss(
+    vchannels: Mapping[str, ArchivedVchannel], options: ReadOptions, begin_tick: int, end_tick: int
+) -> None:
     """Raise, or warn if failOnDataLoss is false, if a part of the read is in neither the archive nor the log."""
-    for name, lane in lanes.items():
-        gaps = list(lane.lost)
-        if options.begin_is_tick and options.begin_tick < lane.begin_tick > lane.created_tick:
-            gaps.append((options.begin_tick, lane.begin_tick))
+    for name, vchannel in vchannels.items():
+        gaps = list(vchannel.lost)
+        if options.begin_is_tick and options.begin_tick < vchannel.begin_tick > vchannel.created_tick:
+            gaps.append((options.begin_tick, vchannel.begin_tick))
         for begin, end in gaps:
             if begin < end_tick and begin_tick < end:
-                _report_loss(name, begin, end, fails=options.fail_on_data_loss)
-
-
-def _report_loss(name: str, begin: int, end: int, *, fails: bool) -> None:
-    text = f"{name} was trimmed from tick {begin} up to {end} before it was archived"
-    if not fails:
-        _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", text)
-        return
-    raise PositionTrimmedError(
-        f"{text}. Start at {end}, or set the option failOnDataLoss to false to read the remaining messages",
-        values={"vchannel": name, "requested_tick": str(begin), "first_available_tick": str(end)},
-    )
+                text = f"{name} was trimmed from tick {begin} up to {end} before it was archived"
+                raise_loss(text, name, begin, end, options)

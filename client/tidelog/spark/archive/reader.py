@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.spark.archive.files import open_inside
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.archive.manifest import Archive, ArchivedFile
 from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.read.payloads import Payloads
 
@@ -20,7 +21,7 @@ _UINT32: Final = 1 << 32
 _SIGN: Final = 1 << 31
 
 
-def read_archived(
+def read_partition(
     partition: ArchivePartition, schema: pa.Schema, payload_format: PayloadFormat
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Verifies the page checksums.
@@ -64,8 +65,8 @@ def end_before_transaction(archive: Archive, end_tick: int) -> int:
 def _transactions_behind(archive: Archive, end_tick: int) -> pa.Array:
     """Return the transaction ids of each vchannel's first archived message at or after ``end_tick``."""
     found = set()
-    for lane in archive.lanes.values():
-        file = next((file for file in lane.files if file.last_tick >= end_tick), None)
+    for each in archive.vchannels.values():
+        file = next((file for file in each.files if file.last_tick >= end_tick), None)
         if file is not None:
             batch = next(_ids(archive, file, end_tick, file.last_tick + 1))
             found.add(batch.column("txn_id")[0].as_py())
@@ -74,8 +75,8 @@ def _transactions_behind(archive: Archive, end_tick: int) -> pa.Array:
 
 def _first_ticks(archive: Archive, transactions: pa.Array, end_tick: int) -> Iterator[int]:
     """Yield, for each vchannel with any, the first tick of the transactions before ``end_tick``."""
-    for lane in archive.lanes.values():
-        for file in reversed([file for file in lane.files if file.first_tick < end_tick]):
+    for each in archive.vchannels.values():
+        for file in reversed([file for file in each.files if file.first_tick < end_tick]):
             ticks = [
                 tick
                 for batch in _ids(archive, file, file.first_tick, end_tick)

@@ -10,18 +10,19 @@ Each is an idempotent function of a session and options of the source. Each is a
 archive``, or ``python -m tidelog.spark.pipelines archive`` if only the client is installed.
 """
 
-from tidelog.spark.archive.manifest import Archive, ArchiveError
+from tidelog.spark.archive.manifest import Archive
 from tidelog.spark.archive.manifest import load as load_archive
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.pipelines.archiving import ArchiveResult, ArchiveTotals, archive
 from tidelog.spark.pipelines.checks import Sequences
 from tidelog.spark.pipelines.compaction import CompactError, CompactResult, UnkeyedError, compact, latest
+from tidelog.spark.pipelines.cross_checks import Finding
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest_contents, digest_frame
-from tidelog.spark.pipelines.pages import stats_page, verify_page
-from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
+from tidelog.spark.pipelines.html import stats_page, verify_page
+from tidelog.spark.pipelines.reports import VchannelReport, VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport, stats
 from tidelog.spark.pipelines.table import read_table
 from tidelog.spark.pipelines.tasks import reason_of
-from tidelog.spark.pipelines.together import Finding
 from tidelog.spark.pipelines.trim import Trimmed
 from tidelog.spark.pipelines.verification import verify, verify_frame
 
@@ -35,11 +36,11 @@ __all__ = [
     "Digest",
     "Digests",
     "Finding",
-    "LaneReport",
     "Sequences",
     "StatsReport",
     "Trimmed",
     "UnkeyedError",
+    "VchannelReport",
     "VerifyReport",
     "archive",
     "compact",

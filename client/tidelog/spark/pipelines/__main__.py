@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tidelog import TidelogError
 from tidelog.json_text import json_text
 from tidelog.spark import JavaMissingError, require_java
-from tidelog.spark.options import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.pipelines import (
     ArchiveError,
     CompactError,

@@ -13,24 +13,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, VchannelDescription
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, Commit
 from tidelog.spark.archive.plan import begin_behind, check_channels, plan_from
+from tidelog.spark.errors import ArchiveError, OptionError
 from tidelog.spark.names import channel_of
-from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
-from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
-from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
+from tidelog.spark.payload_options import AS_THEY_ARE
+from tidelog.spark.pipelines.digest import Digests, digest_batch
+from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, told
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
-from tidelog.spark.read.plan import ReadPartition, created_ticks, cut_of, describe
+from tidelog.spark.read.partition import Partition, ReadPartition
+from tidelog.spark.read.plan import created_ticks, cut_of, describe
 from tidelog.spark.read.pushdown import Pushdown
 
 if TYPE_CHECKING:
@@ -62,11 +64,6 @@ class ArchiveTotals:
     files: int
     digests: Digests
 
-    @classmethod
-    def of(cls, there: Archive) -> Self:
-        """Return the totals of an archive."""
-        return cls(there.last_commit, *_counted(there.files))
-
     def as_record(self) -> dict[str, object]:
         """Return the totals as JSON values, with the names of a run's record."""
         return {
@@ -80,13 +77,10 @@ class ArchiveTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveResult:
-    """The result of a run, and the totals of the archive after it.
+class ArchiveResult(ArchiveTotals):
+    """The totals of what a run added, and of the archive after it; ``commit`` is 0 if there was nothing to archive.
 
     Attributes:
-        commit: Number of the run's commit; 0 if there was nothing to archive.
-        messages, bytes, files: Added messages, total size of the added files, number of added files.
-        digests: Digests of the added messages; zero if there are no messages.
         end_ticks: End of the archive by vchannel: everything below is archived.
         removed_files: Number of removed files of runs that died.
         archive: Totals of the archive.
@@ -95,11 +89,6 @@ class ArchiveResult:
         seconds: Duration of the run.
     """
 
-    commit: int
-    messages: int
-    bytes: int
-    files: int
-    digests: Digests
     end_ticks: Mapping[str, int]
     removed_files: int
     archive: ArchiveTotals
@@ -109,13 +98,12 @@ class ArchiveResult:
 
     def as_record(self) -> dict[str, object]:
         """Return the result as JSON values."""
-        added = ArchiveTotals(self.commit, self.messages, self.bytes, self.files, self.digests)
         return {
-            **added.as_record(),
+            **ArchiveTotals.as_record(self),
             "removed_files": self.removed_files,
             "archive": self.archive.as_record(),
             "delta_version": self.delta_version,
-            "trimmed": {name: lane.as_record() for name, lane in self.trimmed.items()},
+            "trimmed": {name: vchannel.as_record() for name, vchannel in self.trimmed.items()},
             "seconds": round(self.seconds, 3),
         }
 
@@ -178,16 +166,12 @@ def archive(
         # Includes commits of runs that died before this step. Ordering: before anything is trimmed.
         version = publish(there) if publish and there.last_commit else None
         trimmed = trim_archived(spark, there, read, on_progress) if trim else {}
-    messages, bytes_, files, digests = _counted(staged.files)
     return ArchiveResult(
-        commit=there.last_commit if staged.files else 0,
-        messages=messages,
-        bytes=bytes_,
-        files=files,
-        digests=digests,
-        end_ticks={name: there.lanes[name].end_tick for name in staged.ranges if name in there.lanes},
+        there.last_commit if staged.files else 0,
+        *_counted(staged.files),
+        end_ticks={name: there.vchannels[name].end_tick for name in staged.ranges if name in there.vchannels},
         removed_files=removed,
-        archive=ArchiveTotals.of(there),
+        archive=ArchiveTotals(there.last_commit, *_counted(there.files)),
         delta_version=version,
         trimmed=trimmed,
         seconds=time.perf_counter() - started,
@@ -196,7 +180,7 @@ def archive(
 
 def archive_options(options: SourceOptions) -> ReadOptions:
     """Parse the options of a run. Raises OptionError if one is invalid, or would exclude messages."""
-    read = parse_options({name: str(value) for name, value in options.items()})
+    read = parse_options(options)
     if read.begin_tick or read.end_tick or read.types is not None or read.archive:
         raise OptionError(
             "an archive has all messages of its channels: remove the options that begin with 'starting' and 'ending', "
@@ -213,7 +197,7 @@ def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress:
         return StagedRun(run, ranges, ())
     _note_attempt(there.root, run)
     for vchannel in {partition.vchannel for partition in partitions}:
-        manifest.make_folder(there.root / manifest.lane_folder(vchannel))
+        manifest.make_folder(there.root / manifest.vchannel_folder(vchannel))
     with told(spark, "archiving", on_progress):
         rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
     files = [ArchivedFile(*row) for row in rows]
@@ -229,7 +213,7 @@ def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
 
     def look() -> Mapping[str, int]:
         with Owners(read.connection) as owners:
-            return created_ticks(owners.existing(names))
+            return created_ticks(owners.describe(names, ignore_missing=True))
 
     created = patiently(read.connection, look)
     for vchannel, added in staged.ranges.items():
@@ -303,51 +287,50 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
 
     def look() -> tuple[list[VchannelDescription], list[ChannelDescription], int]:
         with Owners(read.connection) as owners:
-            lanes, channels = describe(owners, read)
+            vchannels, channels = describe(owners, read)
             check_channels(there, channels)
-            return lanes, channels, cut_of(owners, lanes)
+            return vchannels, channels, cut_of(owners, vchannels)
 
-    lanes, channels, end_tick = patiently(read.connection, look)
+    vchannels, channels, end_tick = patiently(read.connection, look)
     created = created_ticks(channels)
     ranges, begins = {}, {}
-    for lane in lanes:
-        ranges[lane.name] = _range(there, lane, end_tick, created[channel_of(lane.name)], read)
-        begins[lane.name] = max(ranges[lane.name].begin_tick, int(lane.trim_tick))
+    for each in vchannels:
+        ranges[each.name] = _range(there, each, end_tick, created[channel_of(each.name)], read)
+        begins[each.name] = max(ranges[each.name].begin_tick, int(each.trim_tick))
     # A trim after planning is always an error, because the ranges do not include it.
     return ranges, plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())
 
 
 def _range(
-    there: Archive, lane: VchannelDescription, end_tick: int, created_tick: int, read: ReadOptions
+    there: Archive, vchannel: VchannelDescription, end_tick: int, created_tick: int, read: ReadOptions
 ) -> ArchivedRange:
-    archived = there.lanes.get(lane.name)
+    archived = there.vchannels.get(vchannel.name)
     if archived is None:
         # The creation tick is less than that of any message. Why not 0: the plan would not notice a concurrent trim.
-        return ArchivedRange(max(int(lane.trim_tick), created_tick), end_tick, created_tick)
-    if lane.trim_tick <= begin_behind(lane, archived.end_tick):
+        return ArchivedRange(max(int(vchannel.trim_tick), created_tick), end_tick, created_tick)
+    if vchannel.trim_tick <= begin_behind(vchannel, archived.end_tick):
         return ArchivedRange(archived.end_tick, end_tick, created_tick)
     if read.fail_on_data_loss:
         raise ArchiveError(
-            f"{lane.name} was trimmed up to tick {lane.trim_tick}, but the archive ends before {archived.end_tick}: "
-            "the messages between are lost. Set the option failOnDataLoss to false to archive the remaining ones"
+            f"{vchannel.name} was trimmed up to tick {vchannel.trim_tick}, but the archive ends before "
+            f"{archived.end_tick}: the messages between are lost. Set the option failOnDataLoss to false to archive "
+            "the remaining ones"
         )
-    return ArchivedRange(int(lane.trim_tick), end_tick, created_tick, int(lane.trim_tick))
+    return ArchivedRange(int(vchannel.trim_tick), end_tick, created_tick, int(vchannel.trim_tick))
 
 
 def _counted(files: Sequence[ArchivedFile]) -> tuple[int, int, int, Digests]:
     """Return messages, bytes, files and digests."""
-    digests = Digests(
-        Digest.total(Digest.parse(file.digest) for file in files),
-        Digest.total(Digest.parse(file.content_digest) for file in files),
-    )
+    digests = Digests.of((file.digest, file.content_digest) for file in files)
     return sum(file.messages for file in files), sum(file.bytes for file in files), len(files), digests
 
 
 def _commits(there: Archive) -> Iterator[Commit]:
     """Yield one commit with the ranges of a whole archive, against which a new commit can be validated."""
-    if there.lanes:
+    if there.vchannels:
         ranges = {
-            name: ArchivedRange(lane.begin_tick, lane.end_tick, lane.created_tick) for name, lane in there.lanes.items()
+            name: ArchivedRange(vchannel.begin_tick, vchannel.end_tick, vchannel.created_tick)
+            for name, vchannel in there.vchannels.items()
         }
         yield Commit(there.last_commit, "", "", ranges, ())
 
@@ -366,10 +349,9 @@ class _Write:
     root: str
     run: str
 
-    def __call__(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, ReadPartition)
+    def __call__(self, partition: Partition) -> Iterator[tuple[Any, ...]]:
         writer = _Writer(Path(self.root), self.run, partition.vchannel)
-        for batch in read_batches(partition, arrow_schema()):
+        for batch in partition.read(arrow_schema(), AS_THEY_ARE):
             writer.add(batch)
             if writer.size_bytes >= _FILE_BYTES:
                 yield astuple(writer.finish())
@@ -436,7 +418,7 @@ class _Writer:
         if self._file is None:
             # Unique per attempt of a task, so that two attempts never write to the same file.
             name = f"{self._first_tick:020d}-{self._run}-{uuid.uuid4().hex[:8]}.parquet"
-            self._path = self._root / manifest.lane_folder(self._vchannel) / name
+            self._path = self._root / manifest.vchannel_folder(self._vchannel) / name
             self._file = pq.ParquetWriter(
                 self._path, self._group[0].schema, compression="zstd", use_dictionary=_DICTIONARIES,
                 write_page_checksum=True,

@@ -1,8 +1,8 @@
-"""The checks of ``verify`` that one task can do on its rows, in numpy. ``together`` does those that need all rows.
+"""The checks of ``verify`` that one task can do on its rows, in numpy. ``cross_checks`` does those that need all rows.
 
 A task yields *parts*, rows of PARTS that summarise its rows. Their kinds::
 
-    lane       name = vchannel, a, b = first and last tick, n = messages, more = digests and bytes
+    vchannel   name = vchannel, a, b = first and last tick, n = messages, more = digests and bytes
     run        name = vchannel, a, b = first and last tick of rows with increasing ticks, n = messages
     finding    name = vchannel or producer, a = tick, more = kind and text
     txn        name = vchannel, id = transaction, a, b = first and last tick, n = messages; may occur several times
@@ -53,7 +53,7 @@ class Sequences:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Totals:
     """Totals of one vchannel; ``runs`` are [first tick, last tick, messages]."""
 
     runs: list[list[int]] = field(default_factory=list)
@@ -69,14 +69,14 @@ class PartitionCheck:
 
     def __init__(self, sequences: Sequences | None = None) -> None:
         self._sequences = sequences
-        self._lanes: dict[str, _Lane] = {}
+        self._totals: dict[str, _Totals] = {}
         self._findings = 0
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Check the rows of ``batch``, which has COLUMNS, and yield the parts that are final."""
-        for name, rows in by_lane(batch):
-            self._add_lane(name, rows)
+        for name, rows in by_vchannel(batch):
+            self._add_vchannel(name, rows)
             yield from _transactions(name, rows)
             self._add_broadcasts(name, rows)
         if self._sequences is not None:
@@ -86,47 +86,49 @@ class PartitionCheck:
 
     def unreadable(self, vchannel: str, error: Exception) -> None:
         """Add a finding: the following messages of ``vchannel`` cannot be read."""
-        lane = self._lanes.get(vchannel)
+        totals = self._totals.get(vchannel)
         self._find(
-            "unreadable", vchannel, lane.last_tick if lane else 0, f"the messages after it cannot be read: {error}"
+            "unreadable", vchannel, totals.last_tick if totals else 0, f"the messages after it cannot be read: {error}"
         )
 
     def compare(self, file: ArchivedFile) -> None:
         """Add a finding if the added rows, all those of ``file``, differ from its record in the manifest."""
-        lane = self._lanes.get(file.vchannel, _Lane())
-        if wrong := file.mismatch(lane.messages, str(lane.digests.full), str(lane.digests.content)):
+        totals = self._totals.get(file.vchannel, _Totals())
+        if wrong := file.mismatch(totals.messages, str(totals.digests.full), str(totals.digests.content)):
             self._find("archive", file.vchannel, file.first_tick, f"the archived file {wrong}")
 
     def finish(self) -> pa.RecordBatch:
         """Return the remaining parts of all added rows."""
-        for name, lane in self._lanes.items():
-            more = {"digest": str(lane.digests.full), "content": str(lane.digests.content), "bytes": lane.bytes}
-            self._rows.append(("lane", name, None, lane.first_tick, lane.last_tick, lane.messages, json.dumps(more)))
-            self._rows += [("run", name, None, *run, None) for run in lane.runs]
+        for name, totals in self._totals.items():
+            more = {"digest": str(totals.digests.full), "content": str(totals.digests.content), "bytes": totals.bytes}
+            self._rows.append(
+                ("vchannel", name, None, totals.first_tick, totals.last_tick, totals.messages, json.dumps(more))
+            )
+            self._rows += [("run", name, None, *run, None) for run in totals.runs]
         return self._taken_rows()
 
-    def _add_lane(self, name: str, rows: pa.RecordBatch) -> None:
-        lane = self._lanes.setdefault(name, _Lane())
+    def _add_vchannel(self, name: str, rows: pa.RecordBatch) -> None:
+        totals = self._totals.setdefault(name, _Totals())
         ticks = numbers(rows, "tick")
         payloads, keys = rows.column("payload"), rows.column("key")
-        lane.bytes += int(pc.sum(pc.binary_length(payloads)).as_py() or 0)
-        lane.bytes += int(pc.sum(pc.binary_length(keys)).as_py() or 0)
-        lane.digests = lane.digests.plus(digest_batch(rows))
+        totals.bytes += int(pc.sum(pc.binary_length(payloads)).as_py() or 0)
+        totals.bytes += int(pc.sum(pc.binary_length(keys)).as_py() or 0)
+        totals.digests = totals.digests.plus(digest_batch(rows))
         grows = np.diff(ticks) > 0
-        if lane.messages:
-            grows = np.concatenate([[ticks[0] > lane.last_tick], grows])
+        if totals.messages:
+            grows = np.concatenate([[ticks[0] > totals.last_tick], grows])
         else:
-            lane.first_tick = int(ticks[0])
+            totals.first_tick = int(ticks[0])
             grows = np.concatenate([[False], grows])
         begins = np.flatnonzero(~grows)
-        self._find_breaks(name, lane, ticks, begins[begins > 0] if not lane.messages else begins)
-        _add_runs(lane, ticks, begins)
-        lane.messages += len(ticks)
-        lane.last_tick = int(ticks[-1])
+        self._find_breaks(name, totals, ticks, begins[begins > 0] if not totals.messages else begins)
+        _add_runs(totals, ticks, begins)
+        totals.messages += len(ticks)
+        totals.last_tick = int(ticks[-1])
 
-    def _find_breaks(self, name: str, lane: _Lane, ticks: Ticks, places: npt.NDArray[np.intp]) -> None:
+    def _find_breaks(self, name: str, totals: _Totals, ticks: Ticks, places: npt.NDArray[np.intp]) -> None:
         for place in places[: MAX_FINDINGS + 1].tolist():
-            before = int(ticks[place - 1]) if place else lane.last_tick
+            before = int(ticks[place - 1]) if place else totals.last_tick
             tick = int(ticks[place])
             what = "occurs twice" if tick == before else f"follows tick {before}"
             self._find("repeated" if tick == before else "order", name, tick, f"tick {tick} {what}")
@@ -181,7 +183,7 @@ def check_batches(batches: Iterable[pa.RecordBatch], sequences: Sequences | None
     yield check.finish()
 
 
-def by_lane(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+def by_vchannel(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each vchannel, in their order. A batch usually has one vchannel."""
     channels, indexes = pc.unique(batch.column("channel")), pc.unique(batch.column("vchannel"))
     if len(channels) == 1 and len(indexes) == 1:
@@ -201,19 +203,19 @@ def numbers(batch: pa.RecordBatch, name: str) -> Ticks:
     return found
 
 
-def _add_runs(lane: _Lane, ticks: Ticks, begins: npt.NDArray[np.intp]) -> None:
+def _add_runs(totals: _Totals, ticks: Ticks, begins: npt.NDArray[np.intp]) -> None:
     """Add rows to the last run, and start a new run at each of ``begins``."""
     bounds = [*begins.tolist(), len(ticks)]
     if bounds[0] > 0:
-        lane.runs[-1][1] = int(ticks[bounds[0] - 1])
-        lane.runs[-1][2] += bounds[0]
+        totals.runs[-1][1] = int(ticks[bounds[0] - 1])
+        totals.runs[-1][2] += bounds[0]
     for begin, end in pairwise(bounds):
-        if len(lane.runs) < _MAX_RUNS:
-            lane.runs.append([int(ticks[begin]), int(ticks[end - 1]), end - begin])
+        if len(totals.runs) < _MAX_RUNS:
+            totals.runs.append([int(ticks[begin]), int(ticks[end - 1]), end - begin])
         else:
             # Bounds memory: with so much damage, further runs are merged into the last one.
-            lane.runs[-1][1] = int(ticks[end - 1])
-            lane.runs[-1][2] += end - begin
+            totals.runs[-1][1] = int(ticks[end - 1])
+            totals.runs[-1][2] += end - begin
 
 
 def _transactions(name: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

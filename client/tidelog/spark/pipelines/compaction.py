@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.options import parse_options
-from tidelog.spark.pipelines.cuts import Cut, fix_cut
+from tidelog.spark.pipelines.fixed_cut import FixedCut, fix_cut
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def compact(
     read = parse_options(cut.options)
     made = {
         # With creation ticks: a re-created channel has other messages at the same ticks.
-        "vchannels": dict(cut.lanes),
+        "vchannels": dict(cut.vchannels),
         "tombstones": tombstones,
         "unkeyed": unkeyed,
         "begin_tick": read.begin_tick,
@@ -186,7 +186,7 @@ def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> Comp
     return CompactResult(tick, str(folder), noted["rows"], written=False)
 
 
-def _snapshot_since(snapshots: Path, cut: Cut, made: Mapping[str, object]) -> CompactResult | None:
+def _snapshot_since(snapshots: Path, cut: FixedCut, made: Mapping[str, object]) -> CompactResult | None:
     """Return the newest snapshot with the options ``made`` if nothing changed since then, or None."""
     ticks = [int(path.name.removeprefix(_PREFIX)) for path in _folders(snapshots)]
     for tick in sorted(ticks, reverse=True):

@@ -18,7 +18,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchiveError, Commit
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, Commit
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.names import parts_of
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, arrow_schema
 from tidelog.spark.ticks import LOGICAL_BITS

@@ -83,6 +83,12 @@ class Digests(NamedTuple):
     full: Digest = Digest()
     content: Digest = Digest()
 
+    @classmethod
+    def of(cls, texts: Iterable[tuple[str, str]]) -> Self:
+        """Return the digests of the union of sets of messages, from the texts of their full and content digests."""
+        parts = [(Digest.parse(full), Digest.parse(content)) for full, content in texts]
+        return cls(Digest.total(full for full, _ in parts), Digest.total(content for _, content in parts))
+
     def plus(self, other: "Digests") -> "Digests":
         """Return the digests of both sets of messages."""
         return Digests(self.full + other.full, self.content + other.content)

@@ -4,18 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pyspark.sql.datasource import InputPartition
-
 from tidelog import Client, VchannelDescription
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import ArchivedLane
+from tidelog.spark.archive.manifest import ArchivedVchannel
 from tidelog.spark.archive.partition import ArchivePartition
-from tidelog.spark.archive.plan import archived_end, begin_behind, lanes_of
+from tidelog.spark.archive.plan import archived_end, begin_behind, vchannels_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
+from tidelog.spark.pipelines.cross_checks import Finding, OpenBroadcast
 from tidelog.spark.pipelines.digest import Digest
-from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
-from tidelog.spark.pipelines.together import Finding, OpenBroadcast
+from tidelog.spark.pipelines.reports import VchannelReport, VerifyReport
+from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import describe
 
 _EVERYTHING: Final = "*"
@@ -49,13 +48,13 @@ def scope_of(read: ReadOptions) -> Scope:
         with Owners(read.connection) as owners:
             described = describe(owners, read)[0]
             for client, part in owners.by_node(described):
-                broadcasts += _open_broadcasts(client, {lane.name: lane for lane in part}, read)
-            before = {lane.name: lane for lane in described}
+                broadcasts += _open_broadcasts(client, {each.name: each for each in part}, read)
+            before = {each.name: each for each in described}
     undecided: list[str] = []
     if read.archive:
         floor, undecided = _of_archive(read, before)
     else:
-        floor = max((int(lane.trim_tick) for lane in before.values()), default=0)
+        floor = max((int(each.trim_tick) for each in before.values()), default=0)
     is_whole = read.pattern is not None and read.pattern.text == _EVERYTHING
     return Scope(is_whole, max(floor, read.begin_tick), before, broadcasts, undecided)
 
@@ -63,23 +62,27 @@ def scope_of(read: ReadOptions) -> Scope:
 def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) -> tuple[int, list[str]]:
     """Return the smallest tick from which archive and log together are complete, and the parts that are not read."""
     archive = manifest.load(read.archive)
-    names = lanes_of(archive, read) if read.archive_only else [name for name in before if name in archive.lanes]
-    lanes = {name: archive.lanes[name] for name in names}
-    begins = [lane.begin_tick for lane in lanes.values() if lane.begin_tick > lane.created_tick]
-    losses = [end for lane in lanes.values() for _, end in lane.lost]
-    trims = [int(lane.trim_tick) for name, lane in before.items() if name not in lanes or _lost_behind(lane, lanes)]
+    names = vchannels_of(archive, read) if read.archive_only else [name for name in before if name in archive.vchannels]
+    vchannels = {name: archive.vchannels[name] for name in names}
+    begins = [each.begin_tick for each in vchannels.values() if each.begin_tick > each.created_tick]
+    losses = [end for each in vchannels.values() for _, end in each.lost]
+    trims = [
+        int(vchannel.trim_tick)
+        for name, vchannel in before.items()
+        if name not in vchannels or _lost_behind(vchannel, vchannels)
+    ]
     undecided = []
     if read.archive_only and not read.end_tick:
-        end_tick = archived_end(read, [lane.end_tick for lane in lanes.values()])
-        files = [file.path for lane in lanes.values() for file in lane.files if file.first_tick >= end_tick]
+        end_tick = archived_end(read, [each.end_tick for each in vchannels.values()])
+        files = [file.path for each in vchannels.values() for file in each.files if file.first_tick >= end_tick]
         if files:
             text = f"{_some(files, 'archived file')}: after tick {end_tick}, the smallest end of a vchannel's archive"
             undecided.append(text)
     return max([0, *begins, *losses, *trims]), undecided
 
 
-def _lost_behind(lane: VchannelDescription, archived: Mapping[str, ArchivedLane]) -> bool:
-    return int(lane.trim_tick) > begin_behind(lane, archived[lane.name].end_tick)
+def _lost_behind(vchannel: VchannelDescription, archived: Mapping[str, ArchivedVchannel]) -> bool:
+    return int(vchannel.trim_tick) > begin_behind(vchannel, archived[vchannel.name].end_tick)
 
 
 def _some(names: Sequence[str], what: str) -> str:
@@ -89,7 +92,7 @@ def _some(names: Sequence[str], what: str) -> str:
 
 
 def _open_broadcasts(
-    client: Client, lanes: Mapping[str, VchannelDescription], read: ReadOptions
+    client: Client, vchannels: Mapping[str, VchannelDescription], read: ReadOptions
 ) -> Iterator[OpenBroadcast]:
     """Yield the unacknowledged broadcasts in the range that is read, with the vchannels on which they must be."""
     for summary in client.list_broadcasts():
@@ -97,8 +100,8 @@ def _open_broadcasts(
         if not tick or tick < read.begin_tick or (read.end_tick and tick >= read.end_tick):
             continue
         described = client.describe_broadcast(summary.broadcast_id)
-        there = [name for name in (*described.acked, *described.missing) if name in lanes]
-        wanted = [name for name in there if read.archive or lanes[name].trim_tick <= tick]
+        there = [name for name in (*described.acked, *described.missing) if name in vchannels]
+        wanted = [name for name in there if read.archive or vchannels[name].trim_tick <= tick]
         yield OpenBroadcast(summary.broadcast_id, tick, frozenset(wanted))
 
 
@@ -111,7 +114,7 @@ def digest_findings(report: VerifyReport, wanted: Sequence[tuple[Digest, str]]) 
             yield Finding("digest", "", 0, f"the {kind} digest is {found}, expected {expected}")
 
 
-def not_compared(partitions: Sequence[InputPartition]) -> list[str]:
+def not_compared(partitions: Sequence[Partition]) -> list[str]:
     """Return the archived files that are read in part, so that their digests cannot be compared."""
     files = [each.file.path for each in partitions if isinstance(each, ArchivePartition) and not each.is_whole]
     return [f"digests of {_some(files, 'archived file')}: only a part was read"] if files else []
@@ -119,23 +122,23 @@ def not_compared(partitions: Sequence[InputPartition]) -> list[str]:
 
 def compared(
     report: VerifyReport, scope: Scope, read: ReadOptions
-) -> tuple[list[LaneReport], list[Finding], list[str]]:
+) -> tuple[list[VchannelReport], list[Finding], list[str]]:
     """Return the vchannel reports with the server's counts, the differences, and the concurrently changed vchannels."""
     if read.begin_tick or read.end_tick:
-        return list(report.lanes), [], ["the server's counts: only a part was read"]
+        return list(report.vchannels), [], ["the server's counts: only a part was read"]
     with Owners(read.connection) as owners:
-        after = {lane.name: lane for lane in describe(owners, read)[0]}
-    counted = {lane.vchannel: lane for lane in report.lanes}
-    lanes, findings, moved = [], [], []
+        after = {each.name: each for each in describe(owners, read)[0]}
+    counted = {each.vchannel: each for each in report.vchannels}
+    vchannels, findings, moved = [], [], []
     for name, before in sorted(scope.before.items()):
-        lane = counted.get(name) or LaneReport(name, 0, 0, 0, 0, str(Digest()), str(Digest()))
+        vchannel = counted.get(name) or VchannelReport(name, 0, 0, 0, 0, str(Digest()), str(Digest()))
         if after.get(name) != before:
             moved.append(name)
-            lanes.append(lane)
+            vchannels.append(vchannel)
             continue
-        lanes.append(replace(lane, described=before.messages))
-        if lane.messages != before.messages:
-            text = f"{lane.messages} messages were read, but the server reports {before.messages}"
-            findings.append(Finding("count", name, lane.first_tick, text))
+        vchannels.append(replace(vchannel, described=before.messages))
+        if vchannel.messages != before.messages:
+            text = f"{vchannel.messages} messages were read, but the server reports {before.messages}"
+            findings.append(Finding("count", name, vchannel.first_tick, text))
     undecided = [f"the server's counts: written or trimmed meanwhile: {', '.join(moved[:10])}"] if moved else []
-    return lanes, findings, undecided
+    return vchannels, findings, undecided

@@ -11,7 +11,8 @@ from typing import Final
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.plan import check_channels
-from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.errors import OptionError
+from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.archiving import archive_options, delta_publisher
 from tidelog.spark.pipelines.compaction import folder_of_snapshots
@@ -34,7 +35,7 @@ def check_archive(root: str | Path, options: SourceOptions, *, delta: bool = Fal
 
 def check_compact(output: str | Path, options: SourceOptions) -> None:
     """Raise what ``compact`` would raise about its options, channels and folder. Creates the folder."""
-    read, folder = _parsed(options), folder_of_snapshots(output)
+    read, folder = parse_options(options), folder_of_snapshots(output)
     _check_writable(folder)
     _check_channels(read)
     manifest.make_folder(folder)
@@ -52,7 +53,7 @@ def check_verify(options: SourceOptions, *, digest: str | None = None, content_d
 
 def check_stats(options: SourceOptions, *, output: str | Path | None = None) -> None:
     """Raise what ``stats`` would raise about its options, channels and folder."""
-    read = _parsed(options)
+    read = parse_options(options)
     # Spark writes there, and may support URLs of object stores.
     if output is not None and not _SCHEME.match(str(output)):
         _check_writable(Path(output).absolute())
@@ -75,10 +76,6 @@ def reason_of_os(error: OSError) -> str:
     if error.filename is None:
         return str(error) or type(error).__name__
     return f"cannot read or write {error.filename}: {error.strerror}"
-
-
-def _parsed(options: SourceOptions) -> ReadOptions:
-    return parse_options({name: str(value) for name, value in options.items()})
 
 
 def _check_channels(read: ReadOptions) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from tidelog.spark.pipelines.cross_checks import Finding
 from tidelog.spark.pipelines.digest import Digests
-from tidelog.spark.pipelines.together import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class LaneReport:
+class VchannelReport:
     """Totals of one vchannel.
 
     Attributes:
@@ -36,7 +36,7 @@ class VerifyReport:
     Attributes:
         findings: Violations; at most a few hundred per kind.
         undecided: Checks that were not possible, with the reason.
-        lanes: Totals of each vchannel, sorted by name.
+        vchannels: Totals of each vchannel, sorted by name.
         transactions, broadcasts, producers: Number of each.
         digests: Digests of all messages.
         seconds: Duration of the audit.
@@ -44,7 +44,7 @@ class VerifyReport:
 
     findings: Sequence[Finding]
     undecided: Sequence[str]
-    lanes: Sequence[LaneReport]
+    vchannels: Sequence[VchannelReport]
     transactions: int
     broadcasts: int
     producers: int
@@ -59,14 +59,14 @@ class VerifyReport:
     @property
     def messages(self) -> int:
         """Number of messages read."""
-        return sum(lane.messages for lane in self.lanes)
+        return sum(each.messages for each in self.vchannels)
 
     def as_record(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {
             "ok": self.ok,
             "messages": self.messages,
-            "bytes": sum(lane.bytes for lane in self.lanes),
+            "bytes": sum(each.bytes for each in self.vchannels),
             "digest": str(self.digests.full),
             "content_digest": str(self.digests.content),
             "transactions": self.transactions,
@@ -74,6 +74,6 @@ class VerifyReport:
             "producers": self.producers,
             "findings": [asdict(finding) for finding in self.findings],
             "undecided": list(self.undecided),
-            "lanes": [asdict(lane) for lane in self.lanes],
+            "lanes": [asdict(each) for each in self.vchannels],
             "seconds": round(self.seconds, 3),
         }

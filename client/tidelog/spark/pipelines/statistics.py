@@ -1,15 +1,15 @@
 """Messages, bytes, rates, sizes and keys of channels, in total and per time window: ``stats``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 
-from tidelog.spark.options import OptionError
-from tidelog.spark.pipelines.cuts import fix_cut
+from tidelog.spark.errors import OptionError
+from tidelog.spark.pipelines.fixed_cut import fix_cut
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, told
 
 if TYPE_CHECKING:
@@ -55,15 +55,7 @@ class StatsReport:
 
     def as_record(self) -> Record:
         """Return the report as JSON values."""
-        return {
-            "tick": self.tick,
-            "window_s": self.window_s,
-            "channels": list(self.channels),
-            "windows": list(self.windows),
-            "sizes": list(self.sizes),
-            "types": list(self.types),
-            "top_keys": list(self.top_keys),
-        }
+        return asdict(self)
 
 
 def stats(

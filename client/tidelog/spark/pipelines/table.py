@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.archive.plan import by_begin, divide
+from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import known_options
-from tidelog.spark.options import ALL_NAMES, OptionError, parse_options
+from tidelog.spark.options import ALL_NAMES, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
 from tidelog.spark.read.pushdown import Pushdown
@@ -55,7 +56,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
         TidelogError: The server cannot be reached, a channel does not exist, or requested messages were lost. While
             the table is read: another run of ``archive`` has trimmed the log; call this function again.
     """
-    texts = known_options({name: str(value) for name, value in options.items()}, ALL_NAMES)
+    texts = known_options(options, ALL_NAMES)
     read = parse_options(texts)
     if not read.archive:
         raise OptionError("the option 'archive' is not set: set it, or use spark.read.format('tidelog') for the log")

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.spark.archive.partition import ArchivePartition
-from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD
-from tidelog.spark.read.plan import ReadPartition
+from tidelog.spark.payload_options import CORRUPT_RECORD
+from tidelog.spark.read.partition import Partition
 from tidelog.spark.source import MORE, SCHEMA
 
 if TYPE_CHECKING:
@@ -40,17 +38,17 @@ _OUR_ERROR: Final = re.compile(r"^tidelog[\w.]*Error: ")
 class _Each:
     """Runs ``task`` for each partition."""
 
-    task: Callable[[InputPartition], Iterator[tuple[Any, ...]]]
+    task: Callable[[Partition], Iterator[tuple[Any, ...]]]
 
-    def __call__(self, partitions: Iterable[InputPartition]) -> Iterator[tuple[Any, ...]]:
+    def __call__(self, partitions: Iterable[Partition]) -> Iterator[tuple[Any, ...]]:
         for partition in partitions:
             yield from self.task(partition)
 
 
 def over_partitions(
     spark: "SparkSession",
-    partitions: Sequence[InputPartition],
-    task: Callable[[InputPartition], Iterator[tuple[Any, ...]]],
+    partitions: Sequence[Partition],
+    task: Callable[[Partition], Iterator[tuple[Any, ...]]],
 ) -> "RDD[tuple[Any, ...]]":
     """Run ``task`` in one Spark task per partition, and return the yielded tuples. ``partitions`` must not be empty.
 
@@ -63,19 +61,6 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition of the log or of an archive, in tick order. Runs on executors."""
-    # Imported here, so that gRPC is loaded where it is used, after Spark's forks.
-    if isinstance(partition, ArchivePartition):
-        from tidelog.spark.archive.reader import read_archived
-
-        return read_archived(partition, schema, AS_THEY_ARE)
-    assert isinstance(partition, ReadPartition)
-    from tidelog.spark.read.reader import read_partition
-
-    return read_partition(partition, schema, AS_THEY_ARE)
 
 
 def arrow_schema(*names: str) -> pa.Schema:

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from tidelog import Client, Tick, VchannelDescription
-from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.archive.manifest import Archive, ArchivedFile
 from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.errors import ArchiveError
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
+from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.digest import Digests, digest_batch
-from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
+from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, told
+from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import created_ticks, describe
 from tidelog.spark.read.pushdown import END_OF_TIME
 
@@ -53,44 +54,46 @@ def trim_archived(
 
     def look() -> list[VchannelDescription]:
         with Owners(read.connection) as owners:
-            return _archived_lanes(owners, read, there)
+            return _archived_vchannels(owners, read, there)
 
     def trim_all() -> list[dict[str, Trimmed]]:
         # A trim is idempotent, so it can be retried.
         with Owners(read.connection) as owners:
-            lanes = _archived_lanes(owners, read, there)
-            return [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
+            vchannels = _archived_vchannels(owners, read, there)
+            return [_trim_node(client, part, there) for client, part in owners.by_node(vchannels)]
 
-    lanes = patiently(read.connection, look)
-    files = [file for lane in lanes for file in there.lanes[lane.name].files if file.last_tick >= lane.trim_tick]
+    vchannels = patiently(read.connection, look)
+    files = [
+        file for each in vchannels for file in there.vchannels[each.name].files if file.last_tick >= each.trim_tick
+    ]
     with told(spark, "reading the archive again", on_progress):
         check_files(spark, there, files)
     trimmed = patiently(read.connection, trim_all)
     return {name: each for part in trimmed for name, each in part.items()}
 
 
-def _archived_lanes(owners: Owners, read: ReadOptions, there: Archive) -> list[VchannelDescription]:
+def _archived_vchannels(owners: Owners, read: ReadOptions, there: Archive) -> list[VchannelDescription]:
     """Return the archived vchannels of ``read``, without those of re-created channels."""
-    lanes, channels = describe(owners, read)
+    vchannels, channels = describe(owners, read)
     created = created_ticks(channels)
     return [
-        lane
-        for lane in lanes
-        if lane.name in there.lanes and there.lanes[lane.name].created_tick == created[channel_of(lane.name)]
+        each
+        for each in vchannels
+        if each.name in there.vchannels and there.vchannels[each.name].created_tick == created[channel_of(each.name)]
     ]
 
 
-def _trim_node(client: Client, lanes: Sequence[VchannelDescription], there: Archive) -> dict[str, Trimmed]:
-    holds = _holds(client, [lane.name for lane in lanes])
+def _trim_node(client: Client, vchannels: Sequence[VchannelDescription], there: Archive) -> dict[str, Trimmed]:
+    holds = _holds(client, [each.name for each in vchannels])
     trimmed = {}
-    for lane in lanes:
-        archived = there.lanes[lane.name]
-        bound, holder = min((archived.end_tick, ""), holds.get(lane.name, (END_OF_TIME, "")))
+    for each in vchannels:
+        archived = there.vchannels[each.name]
+        bound, holder = min((archived.end_tick, ""), holds.get(each.name, (END_OF_TIME, "")))
         if all(file.last_tick < bound for file in archived.files[-1:]):
             # A holder behind the last archived message holds nothing.
             holder = ""
-        left = client.trim(lane.name, Tick(bound)) if bound > lane.trim_tick else lane.trim_tick
-        trimmed[lane.name] = Trimmed(int(left), holder)
+        left = client.trim(each.name, Tick(bound)) if bound > each.trim_tick else each.trim_tick
+        trimmed[each.name] = Trimmed(int(left), holder)
     return trimmed
 
 
@@ -109,12 +112,12 @@ def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedF
             raise ArchiveError(f"the archived file {wrong}. Nothing was trimmed")
 
 
-def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+def _summary(partition: Partition) -> Iterator[tuple[Any, ...]]:
     """Yield path, number of messages and digests of an archived file."""
     assert isinstance(partition, ArchivePartition)
     messages, digests = 0, Digests()
     # All columns, because each has its own checksums.
-    for batch in read_batches(partition, arrow_schema()):
+    for batch in partition.read(arrow_schema(), AS_THEY_ARE):
         messages += batch.num_rows
         digests = digests.plus(digest_batch(batch))
     yield partition.file.path, messages, str(digests.full), str(digests.content)

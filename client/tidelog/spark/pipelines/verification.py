@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql.datasource import InputPartition
 
 from tidelog import DataLossError
-from tidelog.spark.archive.manifest import ArchiveError
 from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.archive.plan import plan_with_archive
-from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.errors import ArchiveError, OptionError
+from tidelog.spark.options import ReadOptions, parse_options
+from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.checks import COLUMNS, PARTS, PartitionCheck, Sequences, check_batches
-from tidelog.spark.pipelines.digest import Digest, Digests
-from tidelog.spark.pipelines.expectations import compared, digest_findings, not_compared, scope_of
-from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
-from tidelog.spark.pipelines.tasks import (
-    OnProgress,
-    SourceOptions,
-    arrow_schema,
-    over_partitions,
-    read_batches,
-    rows_of,
-    told,
-)
-from tidelog.spark.pipelines.together import (
+from tidelog.spark.pipelines.cross_checks import (
     Finding,
     check_broadcasts,
     check_open_broadcasts,
     check_sequences,
     check_transactions,
 )
-from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.pipelines.digest import Digest, Digests
+from tidelog.spark.pipelines.expectations import compared, digest_findings, not_compared, scope_of
+from tidelog.spark.pipelines.reports import VchannelReport, VerifyReport
+from tidelog.spark.pipelines.tasks import (
+    OnProgress,
+    SourceOptions,
+    arrow_schema,
+    over_partitions,
+    rows_of,
+    told,
+)
+from tidelog.spark.read.partition import Partition
+from tidelog.spark.read.plan import plan
 from tidelog.spark.read.pushdown import Pushdown
 
 if TYPE_CHECKING:
@@ -88,20 +88,20 @@ def verify(
             report, missing = VerifyReport((), (), (), 0, 0, 0, Digests()), []
     more = [*missing, *digest_findings(report, wanted)]
     undecided = [*report.undecided, *scope.undecided, *not_compared(partitions)]
-    lanes = list(report.lanes)
+    vchannels = list(report.vchannels)
     if not read.archive:
-        lanes, different, moved = compared(report, scope, read)
+        vchannels, different, moved = compared(report, scope, read)
         more += different
         undecided += moved
     return replace(
-        report, findings=[*report.findings, *more], undecided=undecided, lanes=lanes,
+        report, findings=[*report.findings, *more], undecided=undecided, vchannels=vchannels,
         seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 
 def verify_options(options: SourceOptions) -> ReadOptions:
     """Parse the options of an audit. Raises OptionError if one is invalid, or would exclude messages."""
-    read = parse_options({name: str(value) for name, value in options.items()})
+    read = parse_options(options)
     if read.types is not None:
         raise OptionError("an audit of only some types would report false gaps: remove the option 'types'")
     return read
@@ -123,7 +123,7 @@ def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Seque
 
 def report_of(parts: "DataFrame", *, is_whole: bool, floor: int = 0) -> VerifyReport:
     """Return the report of the parts of all tasks; see ``tidelog.spark.pipelines.checks``."""
-    local = parts.where("kind IN ('lane', 'run', 'finding')").collect()
+    local = parts.where("kind IN ('vchannel', 'run', 'finding')").collect()
     findings = [Finding(name=row.name, tick=row.a, **json.loads(row.more)) for row in local if row.kind == "finding"]
     findings += _overlaps([row for row in local if row.kind == "run"])
     kinds = {row.kind for row in parts.select("kind").distinct().collect()}
@@ -138,12 +138,9 @@ def report_of(parts: "DataFrame", *, is_whole: bool, floor: int = 0) -> VerifyRe
     if "sequence" in kinds:
         producers, missing = check_sequences(parts)
         findings += missing
-    lanes = _lanes([row for row in local if row.kind == "lane"])
-    digests = Digests(
-        Digest.total(Digest.parse(lane.digest) for lane in lanes),
-        Digest.total(Digest.parse(lane.content_digest) for lane in lanes),
-    )
-    return VerifyReport(findings, undecided, lanes, transactions, broadcasts, producers, digests)
+    vchannels = _reports([row for row in local if row.kind == "vchannel"])
+    digests = Digests.of((each.digest, each.content_digest) for each in vchannels)
+    return VerifyReport(findings, undecided, vchannels, transactions, broadcasts, producers, digests)
 
 
 @dataclass(frozen=True)
@@ -152,13 +149,12 @@ class _Check:
 
     sequences: Sequences | None
 
-    def __call__(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, ReadPartition | ArchivePartition)
+    def __call__(self, partition: Partition) -> Iterator[tuple[Any, ...]]:
         check = PartitionCheck(self.sequences)
         # All columns of a file, because each has its own checksums; a batch of the log has one for all columns.
         names = () if isinstance(partition, ArchivePartition) else COLUMNS
         try:
-            for batch in read_batches(partition, arrow_schema(*names)):
+            for batch in partition.read(arrow_schema(*names), AS_THEY_ARE):
                 yield from rows_of(check.add(batch))
             if isinstance(partition, ArchivePartition) and partition.is_whole:
                 check.compare(partition.file)
@@ -196,12 +192,12 @@ def _parts(spark: "SparkSession", rows: "RDD[tuple[Any, ...]]") -> "DataFrame":
     return spark.createDataFrame(rows, PARTS, verifySchema=False).persist(StorageLevel.DISK_ONLY)
 
 
-def _lanes(rows: Sequence["Row"]) -> list[LaneReport]:
+def _reports(rows: Sequence["Row"]) -> list[VchannelReport]:
     by_name: dict[str, list[Any]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append((row, json.loads(row.more)))
     return [
-        LaneReport(
+        VchannelReport(
             name,
             messages=sum(row.n for row, _ in found),
             bytes=sum(more["bytes"] for _, more in found),

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark.sql.datasource import InputPartition
-
 from tidelog import (
     ChannelDescription,
     Client,
@@ -18,47 +16,18 @@ from tidelog import (
     Tick,
     VchannelDescription,
 )
-from tidelog.spark.connection import Connection
+from tidelog.spark.errors import OptionError
 from tidelog.spark.names import channel_of, parts_of
-from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
+from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
 
 MAX_VCHANNELS: Final = 1_024
 """The server's maximum number of vchannels per plan, and so per consistent cut."""
-
-
-@dataclass(frozen=True)
-class ReadPartition(InputPartition):
-    """The part of one task: the ticks ``[begin_tick, end_tick)`` of one vchannel.
-
-    Attributes:
-        connection: Server to read from.
-        seeds: Nodes to ask for a new owner of the channel; None for a single server.
-        channel, index: The vchannel.
-        begin_tick, end_tick: Half-open range of ticks.
-        types: Message types to read; empty for all.
-        fail_on_data_loss: True if a trim since planning is an error.
-        created_tick: Creation tick of the channel, so that a re-created channel is not read instead.
-    """
-
-    connection: Connection
-    channel: str
-    index: int
-    begin_tick: int
-    end_tick: int
-    types: tuple[int, ...]
-    fail_on_data_loss: bool
-    created_tick: int
-    seeds: Connection | None = None
-
-    @property
-    def vchannel(self) -> str:
-        """``<channel>/<index>``."""
-        return f"{self.channel}/{self.index}"
 
 
 def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
@@ -94,20 +63,20 @@ def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | N
 
 def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
     described, channels = describe(owners, options)
-    lanes = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
-    if not lanes:
+    vchannels = [each for each in described if pushdown.passes(*parts_of(each.name))]
+    if not vchannels:
         return []
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
     created = created_ticks(channels)
-    firsts = {lane.name: max(int(lane.trim_tick), created[channel_of(lane.name)]) for lane in lanes}
+    firsts = {each.name: max(int(each.trim_tick), created[channel_of(each.name)]) for each in vchannels}
     # Ticks 0 and 1 mean the beginning, as in the server: no message has them.
-    cut_off = [lane for lane in lanes if 1 < begin_tick < firsts[lane.name] or 0 < begin_tick < lane.trim_tick]
+    cut_off = [each for each in vchannels if 1 < begin_tick < firsts[each.name] or 0 < begin_tick < each.trim_tick]
     if options.begin_is_tick:
-        lost = [lane for lane in cut_off if begin_tick < lane.trim_tick or options.pattern is None]
+        lost = [each for each in cut_off if begin_tick < each.trim_tick or options.pattern is None]
         _report_loss(lost, firsts, created, begin_tick, options)
-    _check_created_before_cut(lanes, created, options)
+    _check_created_before_cut(vchannels, created, options)
     planner = _Planner(owners, options, created)
-    splits = planner.splits(lanes, cut_off, begin_tick, options.end_tick or END_OF_TIME)
+    splits = planner.splits(vchannels, cut_off, begin_tick, options.end_tick or END_OF_TIME)
     # Why not as the end of the plan: a plan leaves out a transaction that spans its end, but a filter cuts it.
     return [
         replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
@@ -124,7 +93,7 @@ class _Planner:
 
     def splits(
         self,
-        lanes: Sequence[VchannelDescription],
+        vchannels: Sequence[VchannelDescription],
         cut_off: Sequence[VchannelDescription],
         begin_tick: int,
         end_tick: int,
@@ -139,8 +108,8 @@ class _Planner:
         and so before the common one. Ticks come from one oracle, and a node whose watermark has passed the cut adds
         nothing before it.
         """
-        nodes = list(self.owners.by_node(lanes))
-        total = sum(lane.bytes for lane in lanes)
+        nodes = list(self.owners.by_node(vchannels))
+        total = sum(each.bytes for each in vchannels)
         hints = [self._min_splits(part, total if len(nodes) > 1 else 0) for _, part in nodes]
         first, given = 0 if cut_off else begin_tick, self.options.end_tick if self.options.is_cut else 0
         plans = [self._ask(*node, first, given, hint) for node, hint in zip(nodes, hints, strict=True)]
@@ -152,28 +121,28 @@ class _Planner:
             if plan.end_tick == end_tick and not cut_off:
                 splits += plan.splits
                 continue
-            intact = [lane for lane in part if lane not in cut_off]
-            rest = [lane for lane in part if lane in cut_off]
+            intact = [each for each in part if each not in cut_off]
+            rest = [each for each in part if each in cut_off]
             for some, begin in ((intact, begin_tick), (rest, 0)):
                 splits += self._ask(client, some, begin, end_tick, hint).splits if some else ()
         return splits
 
-    def _min_splits(self, lanes: Sequence[VchannelDescription], total_bytes: int) -> int:
+    def _min_splits(self, vchannels: Sequence[VchannelDescription], total_bytes: int) -> int:
         """Return a node's share of the minimum number of partitions, in proportion to its bytes."""
         wanted = self.options.min_partitions
-        return -(-wanted * sum(lane.bytes for lane in lanes) // total_bytes) if total_bytes else wanted
+        return -(-wanted * sum(each.bytes for each in vchannels) // total_bytes) if total_bytes else wanted
 
     def _ask(
-        self, client: Client, lanes: Sequence[VchannelDescription], begin_tick: int, end_tick: int, min_splits: int
+        self, client: Client, vchannels: Sequence[VchannelDescription], begin_tick: int, end_tick: int, min_splits: int
     ) -> Plan:
         return client.plan_scan(
-            [lane.name for lane in lanes],
+            [each.name for each in vchannels],
             begin_tick=begin_tick,
             end_tick=end_tick,
             min_splits=min_splits,
             max_messages_per_split=self.options.max_messages_per_partition,
             max_bytes_per_split=self.options.max_bytes_per_partition,
-            created_ticks={lane.name: self.created[channel_of(lane.name)] for lane in lanes},
+            created_ticks={each.name: self.created[channel_of(each.name)] for each in vchannels},
         )
 
 
@@ -184,16 +153,46 @@ def created_ticks(channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
 
 def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
     """Return the current descriptions of the vchannels that the options name, in that order, and of their channels."""
-    channels = _channels(owners, options)
-    lanes = [lane for channel in channels for lane in channel.vchannels]
-    if options.vchannels:
-        lanes = _chosen(options.vchannels, channels)
-    if len(lanes) > MAX_VCHANNELS:
+    channels = channels_of(owners, options)
+    return selected(options, channels), channels
+
+
+def channels_of(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
+    """Return the channels that the options name. Raises OptionError if a pattern matches none, else as ``Owners``."""
+    if options.pattern is None:
+        return owners.describe(options.channel_names)
+    if not (covered := owners.covered(options.pattern)):
         raise OptionError(
-            f"the channels have {len(lanes)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
+            f"the option 'channelPattern' is {options.pattern.text!r}, which matches no channel: correct it, or create "
+            "a channel first"
+        )
+    return covered
+
+
+def selected(options: ReadOptions, channels: Sequence[ChannelDescription]) -> list[VchannelDescription]:
+    """Return the vchannels that the options name, in that order, of those channels that exist.
+
+    Raises:
+        OptionError: A vchannel does not exist, but its channel does; or there are too many.
+    """
+    by_name = {each.name: each for channel in channels for each in channel.vchannels}
+    vchannels = list(by_name.values())
+    if options.vchannels:
+        # As in all APIs, the name of a channel with one vchannel also means the vchannel.
+        known = by_name | {channel.name: channel.vchannels[0] for channel in channels if len(channel.vchannels) == 1}
+        there = {channel.name for channel in channels}
+        missing = [name for name in options.vchannels if name not in known and channel_of(name) in there]
+        if missing:
+            raise OptionError(
+                f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from {', '.join(by_name)}"
+            )
+        vchannels = list({known[name].name: known[name] for name in options.vchannels if name in known}.values())
+    if len(vchannels) > MAX_VCHANNELS:
+        raise OptionError(
+            f"the channels have {len(vchannels)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
             "read fewer channels at once"
         )
-    return lanes, channels
+    return vchannels
 
 
 @contextmanager
@@ -212,10 +211,10 @@ def naming_the_cut(options: ReadOptions) -> Iterator[None]:
         ) from None
 
 
-def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int = 0) -> int:
-    """Return the exclusive end of a consistent cut over ``lanes``: taken now, or ``end_tick`` once it is durable."""
+def cut_of(owners: Owners, vchannels: Iterable[VchannelDescription], end_tick: int = 0) -> int:
+    """Return the exclusive end of a consistent cut over vchannels: taken now, or ``end_tick`` once it is durable."""
     plans = (
-        client.plan_scan([lane.name for lane in part], end_tick=end_tick) for client, part in owners.by_node(lanes)
+        client.plan_scan([each.name for each in part], end_tick=end_tick) for client, part in owners.by_node(vchannels)
     )
     return max(int(plan.end_tick) for plan in plans)
 
@@ -236,33 +235,8 @@ def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, own
     )
 
 
-def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
-    pattern = options.pattern
-    if pattern is None:
-        names = options.channels or tuple(dict.fromkeys(map(channel_of, options.vchannels)))
-        return owners.describe(names)
-    covered = [channel for channel in owners.listed(pattern.prefix) if pattern.covers(channel.name)]
-    if not covered:
-        raise OptionError(
-            f"the option 'channelPattern' is {pattern.text!r}, which matches no channel: correct it, or create a "
-            "channel"
-        )
-    return covered
-
-
-def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> list[VchannelDescription]:
-    by_name = {lane.name: lane for channel in channels for lane in channel.vchannels}
-    # As in all APIs, the name of a channel with one vchannel also means the vchannel.
-    by_name |= {channel.name: channel.vchannels[0] for channel in channels if len(channel.vchannels) == 1}
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        there = ", ".join(lane for lane in by_name if "/" in lane)
-        raise OptionError(f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from {there}")
-    return list({by_name[name].name: by_name[name] for name in names}.values())
-
-
 def _check_created_before_cut(
-    lanes: Sequence[VchannelDescription], created: Mapping[str, int], options: ReadOptions
+    vchannels: Sequence[VchannelDescription], created: Mapping[str, int], options: ReadOptions
 ) -> None:
     """Raise, or warn if failOnDataLoss is false, if a named channel was created after the requested cut.
 
@@ -270,7 +244,7 @@ def _check_created_before_cut(
     """
     if not options.is_cut or options.pattern is not None:
         return
-    late = next((lane for lane in lanes if created[channel_of(lane.name)] >= options.end_tick), None)
+    late = next((each for each in vchannels if created[channel_of(each.name)] >= options.end_tick), None)
     if late is None:
         return
     channel = channel_of(late.name)
@@ -278,7 +252,7 @@ def _check_created_before_cut(
         f"{options.cut} lies before the creation of the channel '{channel}' at tick {created[channel]}: messages of an "
         "earlier channel of this name were destroyed with it"
     )
-    _raise_loss(text, late.name, options.end_tick, created[channel], options)
+    raise_loss(text, late.name, options.end_tick, created[channel], options)
 
 
 def _report_loss(
@@ -291,20 +265,21 @@ def _report_loss(
     """Raise, or warn if failOnDataLoss is false, that the read cannot start at ``begin_tick``."""
     if not lost:
         return
-    worst = max(lost, key=lambda lane: firsts[lane.name])
+    worst = max(lost, key=lambda vchannel: firsts[vchannel.name])
     first = firsts[worst.name]
     what = "was trimmed" if worst.trim_tick == first else "was destroyed and created again"
     text = (
         f"{worst.name} {what}: the read should start at tick {begin_tick}, but the first available tick is "
         f"{first} ({len(lost)} vchannels are affected)"
     )
-    _raise_loss(text, worst.name, begin_tick, first, options)
+    raise_loss(text, worst.name, begin_tick, first, options)
 
 
-def _raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
+def raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
+    """Raise, or warn if failOnDataLoss is false, that messages of a vchannel before ``first_tick`` are lost."""
     if options.fail_on_data_loss:
         raise PositionTrimmedError(
-            f"{text}. Start there, or set the option failOnDataLoss to false to read the remaining messages",
+            f"{text}. Start at {first_tick}, or set the option failOnDataLoss to false to read the remaining messages",
             values={
                 "vchannel": vchannel,
                 "requested_tick": str(requested_tick),

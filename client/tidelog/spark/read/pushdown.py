@@ -48,13 +48,13 @@ class Pushdown:
     Attributes:
         begin_tick, end_tick: Half-open range of ticks.
         types: Message types to read; None for all.
-        lane_filters: Filters that a vchannel's channel or index must pass.
+        vchannel_filters: Filters that a vchannel's channel or index must pass.
     """
 
     begin_tick: int = 0
     end_tick: int = END_OF_TIME
     types: frozenset[int] | None = None
-    lane_filters: tuple[Filter, ...] = ()
+    vchannel_filters: tuple[Filter, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -64,7 +64,7 @@ class Pushdown:
     def passes(self, channel: str, index: int) -> bool:
         """Return whether messages of the vchannel ``channel/index`` can pass."""
         values: dict[str, str | int] = {"channel": channel, "vchannel": index}
-        return all(_holds(entry, values[_column(entry)]) for entry in self.lane_filters)
+        return all(_holds(entry, values[_column(entry)]) for entry in self.vchannel_filters)
 
 
 def push(filters: list[Filter], *, payload_may_be_null: bool = False) -> tuple[Pushdown, list[Filter]]:
@@ -86,7 +86,7 @@ def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
     column = _column(entry)
     match column:
         case "channel" | "vchannel" if _is_decidable(entry):
-            return replace(pushed, lane_filters=(*pushed.lane_filters, entry)), True
+            return replace(pushed, vchannel_filters=(*pushed.vchannel_filters, entry)), True
         case "tick" | "timestamp":
             (begin, end), is_exact = _tick_range(entry, column)
             narrowed = replace(pushed, begin_tick=max(pushed.begin_tick, begin), end_tick=min(pushed.end_tick, end))

@@ -14,8 +14,8 @@ from tidelog.spark.owners import owner_of
 from tidelog.spark.patience import patiently
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.payloads import Payloads
-from tidelog.spark.read.plan import ReadPartition
 
 _log = logging.getLogger("tidelog.spark")
 

@@ -18,14 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidelog import ChannelDescription, VchannelDescription
+from tidelog.spark.errors import OffsetError
 from tidelog.spark.names import channel_of, parts_of
 
 VERSION: Final = 2
 _VERSIONS: Final = (1, VERSION)
-
-
-class OffsetError(ValueError):
-    """An offset of a checkpoint is invalid; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class VchannelStart:
     """A vchannel of a batch.
 
     Attributes:
@@ -169,9 +166,9 @@ class Lane:
     begin_tick: int
 
 
-def lanes_of(
+def starts_of(
     start: Offset, vchannels: Sequence[VchannelDescription], born: Mapping[str, int], first_tick: int
-) -> tuple[list[Lane], list[Loss]]:
+) -> tuple[list[VchannelStart], list[Loss]]:
     """Return the start of each vchannel after ``start``, and the losses by trims before it was read.
 
     Args:
@@ -180,7 +177,7 @@ def lanes_of(
         born: Creation tick of each channel.
         first_tick: Start of new vchannels; 0 for their first message.
     """
-    lanes, losses = [], []
+    starts, losses = [], []
     for each in vchannels:
         channel = channel_of(each.name)
         is_another = start.is_another(channel, born[channel], start.wanted_tick(each.name))
@@ -189,8 +186,8 @@ def lanes_of(
         if each.trim_tick > max(wanted, first_tick) and each.last_tick >= max(wanted, first_tick):
             losses.append(_trimmed(each, max(wanted, first_tick)))
         # 0 starts behind the trim, even if that moves. The server refuses a tick before the channel's creation.
-        lanes.append(Lane(each.name, 0 if begin_tick <= each.trim_tick else max(begin_tick, born[channel])))
-    return lanes, losses
+        starts.append(VchannelStart(each.name, 0 if begin_tick <= each.trim_tick else max(begin_tick, born[channel])))
+    return starts, losses
 
 
 def destroyed(start: Offset, channels: Sequence[ChannelDescription], is_wanted: Mapping[str, bool]) -> list[Loss]:

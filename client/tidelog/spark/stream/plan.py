@@ -17,21 +17,14 @@ from tidelog import (
     Tick,
     VchannelDescription,
 )
+from tidelog.spark.errors import OffsetError
 from tidelog.spark.names import channel_of
-from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.read.plan import MAX_VCHANNELS, ReadPartition, created_ticks, partition_of
+from tidelog.spark.read.partition import ReadPartition
+from tidelog.spark.read.plan import channels_of, created_ticks, partition_of, selected
 from tidelog.spark.stream.admission import FIRST_STEP, Limits, admit
-from tidelog.spark.stream.offsets import (
-    Lane,
-    Loss,
-    Offset,
-    OffsetError,
-    cut_at,
-    destroyed,
-    lanes_of,
-)
-from tidelog.spark.stream_options import StreamOptions
+from tidelog.spark.stream.offsets import Loss, Offset, VchannelStart, cut_at, destroyed, starts_of
+from tidelog.spark.stream.options import StreamOptions
 
 _log = logging.getLogger("tidelog.spark")
 _Answer = TypeVar("_Answer")
@@ -45,13 +38,13 @@ class _View:
     """The vchannels of a batch, as the server describes them now.
 
     Attributes:
-        lanes: Start of each vchannel.
+        starts: Start of each vchannel.
         low: Smallest tick to read, except for earlier messages of channels that were added to the query.
         has_news: True if there may be something to read.
         born: Creation tick of each channel.
     """
 
-    lanes: Sequence[Lane]
+    starts: Sequence[VchannelStart]
     low: int
     has_news: bool
     born: Mapping[str, int]
@@ -59,7 +52,7 @@ class _View:
     @property
     def vchannels(self) -> list[str]:
         """Names of the vchannels."""
-        return [lane.vchannel for lane in self.lanes]
+        return [each.vchannel for each in self.starts]
 
 
 class StreamPlanner:
@@ -76,8 +69,7 @@ class StreamPlanner:
 
     def now(self) -> int:
         """Return a tick above all acknowledged messages on all nodes; 0 if no channel exists."""
-        channels = self._covered() if self._read.pattern else self._existing()
-        return self._cut([each for channel in channels for each in channel.vchannels])
+        return self._cut([each for channel in self._existing() for each in channel.vchannels])
 
     def first(self, target: int | None) -> Offset:
         """Return the start of a query without a checkpoint; for ``latest`` that is now, or ``target``.
@@ -96,7 +88,7 @@ class StreamPlanner:
         begin_tick = self._read.begin_tick
         start = cut_at(begin_tick, [each.name for each in vchannels], created_ticks(channels))
         if self._read.begin_is_tick:
-            self._report(lanes_of(start, vchannels, created_ticks(channels), begin_tick)[1] if begin_tick else [])
+            self._report(starts_of(start, vchannels, created_ticks(channels), begin_tick)[1] if begin_tick else [])
         trims = {each.name: int(each.trim_tick) for each in vchannels}
         return Offset(
             begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()}, start.created
@@ -123,7 +115,7 @@ class StreamPlanner:
             cut = self._cut([self._described[name] for name in view.vchannels]) if target is None else target
             if view.low >= cut:
                 return None
-            end = admit(lambda end, grain: self._ask(view.lanes, end, grain), view.low, cut, limits, self._step)
+            end = admit(lambda end, grain: self._ask(view.starts, end, grain), view.low, cut, limits, self._step)
             if limits.is_unlimited:
                 # With limits, the plans of the search have already waited.
                 self._settle([self._described[name] for name in view.vchannels], cut)
@@ -147,9 +139,9 @@ class StreamPlanner:
             return []
 
         def look() -> list[ReadPartition]:
-            lanes = self._view(start, end).lanes
+            starts = self._view(start, end).starts
             size = Limits(self._read.max_messages_per_partition, self._read.max_bytes_per_partition)
-            plan = self._ask(lanes, end.tick, size, self._read.min_partitions)
+            plan = self._ask(starts, end.tick, size, self._read.min_partitions)
             if plan.end_tick < end.tick:
                 raise OffsetError(
                     f"the checkpoint has a batch that ends at tick {end.tick}, within the transaction that begins at "
@@ -172,12 +164,12 @@ class StreamPlanner:
             with suppress(PositionTrimmedError):
                 client.plan_scan([each.name for each in part], begin_tick=cut - 1, end_tick=cut)
 
-    def _ask(self, lanes: Sequence[Lane], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
-        """Return a plan of ``lanes`` before ``end_tick``, or before the transaction that spans ``end_tick``."""
+    def _ask(self, starts: Sequence[VchannelStart], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
+        """Return a plan of ``starts`` before ``end_tick``, or before the transaction that spans ``end_tick``."""
         by_begin: dict[int, list[VchannelDescription]] = {}
-        for lane in lanes:
-            if lane.begin_tick < end_tick:
-                by_begin.setdefault(lane.begin_tick, []).append(self._described[lane.vchannel])
+        for each in starts:
+            if each.begin_tick < end_tick:
+                by_begin.setdefault(each.begin_tick, []).append(self._described[each.vchannel])
         plans = [
             client.plan_scan(
                 [each.name for each in part],
@@ -193,7 +185,7 @@ class StreamPlanner:
         ]
         least = min((int(plan.end_tick) for plan in plans), default=end_tick)
         if any(plan.end_tick > least for plan in plans):
-            return self._ask(lanes, least, grain, min_splits)
+            return self._ask(starts, least, grain, min_splits)
         return Plan(Tick(least), [split for plan in plans for split in plan.splits])
 
     def _view(self, start: Offset, end: Offset | None = None) -> _View:
@@ -201,74 +193,42 @@ class StreamPlanner:
         channels = self._channels(end or start)
         vchannels = self._vchannels(channels, end)
         self._described = {each.name: each for each in vchannels}
-        wanted = {name: _names(self._read, name) for name in (end or start).channels}
+        wanted = {name: self._read.selects(name) for name in (end or start).channels}
         losses = destroyed(end or start, channels, wanted)
         self._born = born = created_ticks(channels)
-        lanes, trimmed = lanes_of(start, vchannels, born, self._read.begin_tick)
+        starts, trimmed = starts_of(start, vchannels, born, self._read.begin_tick)
         self._report([*losses, *trimmed])
         floors = [
-            max(lane.begin_tick, each.trim_tick, born[channel_of(each.name)])
-            for lane, each in zip(lanes, vchannels, strict=True)
+            max(begin.begin_tick, each.trim_tick, born[channel_of(each.name)])
+            for begin, each in zip(starts, vchannels, strict=True)
         ]
         has_news = any(
-            each.messages and each.last_tick >= lane.begin_tick for lane, each in zip(lanes, vchannels, strict=True)
+            each.messages and each.last_tick >= begin.begin_tick for begin, each in zip(starts, vchannels, strict=True)
         )
-        return _View(lanes, max(start.tick, min(floors, default=0)), has_news, born)
+        return _View(starts, max(start.tick, min(floors, default=0)), has_news, born)
 
     def _channels(self, known: Offset | None) -> list[ChannelDescription]:
         """Return the channels of the query. Channels in ``known`` may be missing."""
-        if self._read.pattern is not None:
-            covered = self._covered()
-            if not covered and known is None:
-                raise OptionError(
-                    f"the option 'channelPattern' is {self._read.pattern.text!r}, which matches no channel: correct "
-                    "it, or create a channel before the query starts"
-                )
-            return covered
         if known is None:
-            return self._owners.describe(self._names)
+            return channels_of(self._owners, self._read)
         found = self._existing()
-        missing = set(self._names) - {channel.name for channel in found} - known.channels
+        missing = set(self._read.channel_names) - {channel.name for channel in found} - known.channels
         if missing and self._read.fail_on_data_loss:
             # Never read, so nothing was lost: the name is wrong.
             self._owners.describe(sorted(missing))
         return found
 
-    @property
-    def _names(self) -> Sequence[str]:
-        """Names of the channels that the options name; empty for a pattern."""
-        return self._read.channels or tuple(dict.fromkeys(map(channel_of, self._read.vchannels)))
-
-    def _covered(self) -> list[ChannelDescription]:
-        pattern = self._read.pattern
-        assert pattern is not None
-        return [channel for channel in self._owners.listed(pattern.prefix) if pattern.covers(channel.name)]
-
     def _existing(self) -> list[ChannelDescription]:
-        """Return the named channels that exist."""
-        return self._owners.existing(self._names)
+        """Return the channels of the query that exist."""
+        if self._read.pattern is not None:
+            return self._owners.covered(self._read.pattern)
+        return self._owners.describe(self._read.channel_names, ignore_missing=True)
 
     def _vchannels(self, channels: Sequence[ChannelDescription], end: Offset | None) -> list[VchannelDescription]:
+        if end is None:
+            return selected(self._read, channels)
         by_name = {each.name: each for channel in channels for each in channel.vchannels}
-        if end is not None:
-            return [by_name[name] for name in end.positions if name in by_name]
-        chosen = list(by_name.values())
-        if self._read.vchannels:
-            names = [_full(name, channels) for name in self._read.vchannels]
-            there = {channel.name for channel in channels}
-            missing = [name for name in names if name not in by_name and channel_of(name) in there]
-            if missing:
-                raise OptionError(
-                    f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from "
-                    f"{', '.join(by_name)}"
-                )
-            chosen = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
-        if len(chosen) > MAX_VCHANNELS:
-            raise OptionError(
-                f"the channels have {len(chosen)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
-                "read fewer channels in one query"
-            )
-        return chosen
+        return [by_name[name] for name in end.positions if name in by_name]
 
     def _report(self, losses: Sequence[Loss]) -> None:
         """Raise, or warn once if failOnDataLoss is false, that messages were lost before the query read them."""
@@ -301,16 +261,3 @@ def _twice(look: Callable[[], _Answer]) -> _Answer:
         return look()
     except (PositionTrimmedError, ChannelNotFoundError):
         return look()
-
-
-def _full(name: str, channels: Sequence[ChannelDescription]) -> str:
-    """Return the full name of a vchannel: as in all APIs, a channel with one vchannel also means the vchannel."""
-    single = {channel.name for channel in channels if len(channel.vchannels) == 1}
-    return f"{name}/0" if name in single else name
-
-
-def _names(options: ReadOptions, channel: str) -> bool:
-    """Return whether the options name ``channel`` or match it."""
-    if options.pattern is not None:
-        return options.pattern.covers(channel)
-    return channel in options.channels or channel in map(channel_of, options.vchannels)

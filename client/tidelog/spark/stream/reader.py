@@ -15,12 +15,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tidelog.spark.errors import plainly
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.plain_errors import plainly
-from tidelog.spark.read.plan import ReadPartition
+from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.stream.admission import Limits
 from tidelog.spark.stream.offsets import BEGINNING, Offset, offset_of
-from tidelog.spark.stream_options import StreamOptions
+from tidelog.spark.stream.options import StreamOptions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -159,10 +159,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _rows(partition: ReadPartition, schema: StructType, payloads: PayloadFormat) -> Iterator["RecordBatch"]:
     from tidelog import ChannelNotFoundError
-    from tidelog.spark.read.reader import read_partition
 
     try:
-        yield from read_partition(partition, to_arrow_schema(schema, timezone="UTC"), payloads)
+        yield from partition.read(to_arrow_schema(schema, timezone="UTC"), payloads)
     except ChannelNotFoundError as error:
         text = f"the channel '{partition.channel}' was destroyed while {partition.vchannel} was read"
         if partition.fail_on_data_loss:

@@ -26,7 +26,7 @@ from typing import Final, Literal, TypeVar
 
 from tidelog import Durability
 from tidelog.spark.connection import Connection, connection_of
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import MAX_COUNT, flag_of, known_options, number_of
 
 _Choice = TypeVar("_Choice")

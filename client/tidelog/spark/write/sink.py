@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.options import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.write.options import WriteOptions
 
 if TYPE_CHECKING:

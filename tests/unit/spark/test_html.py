@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark.pipelines import LaneReport, StatsReport, VerifyReport, stats_page, verify_page
+from tidelog.spark.pipelines import StatsReport, VchannelReport, VerifyReport, stats_page, verify_page
 from tidelog.spark.pipelines.digest import Digests
-from tidelog.spark.pipelines.pages import axis_values, lines
+from tidelog.spark.pipelines.html import axis_values, lines
 
 TICK = 1_700_000_000_000 << 18
 CHANNEL = {"channel": "orders", "messages": 1_234_567, "distinct_keys": 7, "messages_per_second": None}
@@ -32,8 +32,8 @@ def test_a_page_says_what_was_read_from_where_and_when() -> None:
 
 
 def test_an_audit_says_how_far_it_went() -> None:
-    lane = LaneReport("orders/0", 1, 1, TICK - 1, TICK, "0" * 32, "0" * 32)
-    report = VerifyReport((), (), (lane,), 0, 0, 0, Digests())
+    totals = VchannelReport("orders/0", 1, 1, TICK - 1, TICK, "0" * 32, "0" * 32)
+    report = VerifyReport((), (), (totals,), 0, 0, 0, Digests())
     page = verify_page(report, {"channelPattern": "*", "archive": "/mnt/archive", "archiveOnly": "true"})
 
     assert "<h1>Audit of *</h1>" in page

@@ -56,12 +56,12 @@ def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> s
     undecided = "".join(f"<li>{escape(text)}</li>" for text in report.undecided)
     return _page(
         f"Audit of {_what(options)}",
-        _origin(options, {"last tick read": max((lane.last_tick for lane in report.lanes), default=None)}),
+        _origin(options, {"last tick read": max((each.last_tick for each in report.vchannels), default=None)}),
         verdict,
         _table([summary]),
         _section("Findings", _table(_records(record["findings"]))) if report.findings else "",
         _section("Undecided", f"<ul>{undecided}</ul>") if undecided else "",
-        _section("Messages per vchannel", bars([(lane.vchannel, lane.messages) for lane in report.lanes])),
+        _section("Messages per each", bars([(each.vchannel, each.messages) for each in report.vchannels])),
         _section("Vchannels", _table(_records(record["lanes"]))),
     )
 
@@ -165,7 +165,7 @@ def _what(options: SourceOptions | None) -> str:
     """Return the channels or vchannels that the options name."""
     if options is None:
         return "a log"
-    read = parse_options({name: str(value) for name, value in options.items()})
+    read = parse_options(options)
     return read.pattern.text if read.pattern else ", ".join(read.channels or read.vchannels)
 
 
@@ -173,7 +173,7 @@ def _origin(options: SourceOptions | None, ticks: Mapping[str, int | None]) -> s
     """Return a table with the source of the figures, their tick, and the time and version of tidelog of the page."""
     told = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
     if options is not None:
-        read = parse_options({name: str(value) for name, value in options.items()})
+        read = parse_options(options)
         told |= {} if read.archive_only else {"server": read.connection.endpoint}
         told |= {"archive": read.archive} if read.archive else {}
         told |= {"as of tick": _tick(read.end_tick - 1)} if read.end_tick else {}

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tidelog.spark.option_error import OptionError
+from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import MAX_COUNT, known_options, number_of, only_one, size_of
 from tidelog.spark.options import ALL_NAMES, STREAM_NAMES, ReadOptions, parse_options
 from tidelog.spark.stream.admission import Limits

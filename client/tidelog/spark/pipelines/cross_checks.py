@@ -68,7 +68,7 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
             F.min("a").alias("first"),
             F.max("b").alias("last"),
             F.sum("n").alias("n"),
-            F.sort_array(F.collect_set("name")).alias("lanes"),
+            F.sort_array(F.collect_set("name")).alias("vchannels"),
         )
     )
     count = each.count()
@@ -86,7 +86,7 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
             F.min("first").alias("first"),
             F.max("last").alias("last"),
             F.sum("n").alias("n"),
-            F.count_distinct("lanes").alias("shapes"),
+            F.count_distinct("vchannels").alias("shapes"),
         )
     )
     wrong = requests.where("n < last - first + 1 OR shapes > 1").orderBy("first").limit(_MAX_WRONG).collect()
@@ -122,16 +122,16 @@ def check_broadcasts(parts: "DataFrame") -> tuple[int, list[Finding]]:
             F.min("a").alias("first"),
             F.max("a").alias("last"),
             F.sum("n").alias("n"),
-            F.count_distinct("name").alias("lanes"),
+            F.count_distinct("name").alias("vchannels"),
         )
     )
     findings = []
-    wrong = each.where("first < last OR n > lanes").limit(_MAX).collect()
+    wrong = each.where("first < last OR n > vchannels").limit(_MAX).collect()
     for row in (row for row in wrong if row.first < row.last):
         text = f"its messages have the ticks {row.first} and {row.last}, expected the same tick"
         findings.append(Finding("broadcast_ticks", f"broadcast {row.id}", row.first, text))
-    for row in (row for row in wrong if row.n > row.lanes):
-        text = f"it has {row.n} messages on {row.lanes} vchannels, expected one on each"
+    for row in (row for row in wrong if row.n > row.vchannels):
+        text = f"it has {row.n} messages on {row.vchannels} vchannels, expected one on each"
         findings.append(Finding("broadcast_repeated", f"broadcast {row.id}", row.first, text))
     return each.count(), findings
 

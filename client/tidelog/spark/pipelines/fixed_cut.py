@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import ArchivedLane
-from tidelog.spark.archive.plan import archived_end, end_of, lanes_of
+from tidelog.spark.archive.manifest import ArchivedVchannel
+from tidelog.spark.archive.plan import archived_end, end_of, vchannels_of
+from tidelog.spark.errors import OptionError
 from tidelog.spark.names import channel_of
-from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.tasks import SourceOptions
@@ -18,25 +19,25 @@ _ENDS: Final = frozenset({"endingtick", "endingtimestamp", "asoftick", "timestam
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FixedCut:
     """A read with a fixed end.
 
     Attributes:
         tick: End of the read, inclusive.
-        lanes: Creation tick of the channel, by vchannel.
+        vchannels: Creation tick of the channel, by vchannel.
         changed_tick: Tick of the newest message or channel creation; may be greater than ``tick``.
         is_named: True if the options set the end.
         options: Options of the source, with ``tick`` as the end.
     """
 
     tick: int
-    lanes: Mapping[str, int]
+    vchannels: Mapping[str, int]
     changed_tick: int
     is_named: bool
     options: SourceOptions
 
 
-def fix_cut(options: SourceOptions) -> Cut:
+def fix_cut(options: SourceOptions) -> FixedCut:
     """Return the cut that ``options`` name, or else take one now.
 
     Raises:
@@ -46,7 +47,7 @@ def fix_cut(options: SourceOptions) -> Cut:
     """
     texts = {name: str(value) for name, value in options.items()}
     read = parse_options(texts)
-    end_tick, lanes, changed_tick = (
+    end_tick, vchannels, changed_tick = (
         _of_archive(read) if read.archive_only else patiently(read.connection, lambda: _of_log(read))
     )
     if read.begin_tick >= end_tick:
@@ -55,25 +56,29 @@ def fix_cut(options: SourceOptions) -> Cut:
         )
     kept = {name: text for name, text in texts.items() if name.lower() not in _ENDS}
     named = bool(read.end_tick)
-    return Cut(end_tick - 1, lanes, changed_tick, named, {**kept, "asOfTick": str(end_tick - 1)})
+    return FixedCut(end_tick - 1, vchannels, changed_tick, named, {**kept, "asOfTick": str(end_tick - 1)})
 
 
 def _of_log(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     with Owners(read.connection) as owners:
-        lanes, channels = describe(owners, read)
+        vchannels, channels = describe(owners, read)
         # Ordering: read before the cut is taken, so that the next run sees concurrent appends as a change.
         created = {channel.name: int(channel.created_tick) for channel in channels}
-        changed = max(*(int(lane.last_tick) for lane in lanes), *created.values())
-        return end_of(owners, lanes, read), {lane.name: created[channel_of(lane.name)] for lane in lanes}, changed
+        changed = max(*(int(each.last_tick) for each in vchannels), *created.values())
+        return (
+            end_of(owners, vchannels, read),
+            {each.name: created[channel_of(each.name)] for each in vchannels},
+            changed,
+        )
 
 
 def _of_archive(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     archive = manifest.load(read.archive)
-    lanes = {name: archive.lanes[name] for name in lanes_of(archive, read)}
-    created = {name: lane.created_tick for name, lane in lanes.items()}
-    changed_tick = max(*created.values(), *map(_last_tick, lanes.values()))
-    return archived_end(read, (lane.end_tick for lane in lanes.values())), created, changed_tick
+    vchannels = {name: archive.vchannels[name] for name in vchannels_of(archive, read)}
+    created = {name: vchannel.created_tick for name, vchannel in vchannels.items()}
+    changed_tick = max(*created.values(), *map(_last_tick, vchannels.values()))
+    return archived_end(read, (each.end_tick for each in vchannels.values())), created, changed_tick
 
 
-def _last_tick(lane: ArchivedLane) -> int:
-    return lane.files[-1].last_tick if lane.files else 0
+def _last_tick(vchannel: ArchivedVchannel) -> int:
+    return vchannel.files[-1].last_tick if vchannel.files else 0
