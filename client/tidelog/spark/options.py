@@ -124,27 +124,18 @@ class ChannelPattern:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a read, checked as far as possible without the server.
+    """The options of a read, checked as far as possible without the server. Others are as in the table above.
 
     Attributes:
-        connection: Address and credentials of the server.
-        channels: Channels to read whole; empty if ``pattern`` or ``vchannels`` is set.
-        vchannels: ``<channel>/<index>`` each; empty if ``channels`` or ``pattern`` is set.
-        pattern: Pattern of channels to read whole, matched at planning; None if they are named.
+        channels, vchannels, pattern: What to read; exactly one is set. A vchannel is ``<channel>/<index>``.
         begin_tick: Start tick, inclusive; 0 for the first one that was not trimmed.
         begin_is_tick: True if the user set this exact tick, so it must still be available.
         end_tick: End tick, exclusive; 0 for the consistent cut at planning.
         cut: Option that set ``end_tick``, such as ``asOfTick=5``, if all below it must be durable; else empty.
         types: Message types to read; None for all.
-        pushes_filters: True if Spark hands over its filters.
         more_columns: Subset of MORE_COLUMNS, in their order.
-        min_partitions: Minimum number of partitions, at least 1.
         max_messages_per_partition: Approximate maximum number of messages; 0 for unlimited.
-        max_bytes_per_partition: Approximate maximum bytes of columns.
-        fail_on_data_loss: True if a trimmed start is an error.
         archive: Absolute path of the archive to read in addition; empty if not set.
-        archive_only: True to read only the archive.
-        payloads: Format of the payloads.
     """
 
     connection: Connection

@@ -4,24 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from tidelog.spark.errors import OptionError
 
@@ -29,8 +12,8 @@ Kind = Literal["binary", "string", "json"]
 _KINDS: Final[Mapping[str, Kind]] = {"binary": "binary", "string": "string", "json": "json"}
 _MODES: Final = ("permissive", "failfast")
 _LEAVES: Final = (
-    StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, DateType,
-    TimestampType, BinaryType,
+    T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
+    T.DecimalType, T.DateType, T.TimestampType, T.BinaryType,
 )  # fmt: skip
 _SUPPORTED: Final = (
     "STRING, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL, DATE, TIMESTAMP, BINARY, and STRUCT, "
@@ -85,14 +68,14 @@ class PayloadFormat:
                 "corrupt"
             )
 
-    def check_column(self, column: DataType, *, nullable: bool) -> None:
+    def check_column(self, column: T.DataType, *, nullable: bool) -> None:
         """Check the type of the column ``payload`` that the user requests.
 
         Raises:
             OptionError: Payloads cannot be decoded to this type.
         """
         if self.kind == "json":
-            if not isinstance(column, StructType):
+            if not isinstance(column, T.StructType):
                 raise OptionError(f"payloadFormat is json: 'payload' is a STRUCT<...>, not {column.simpleString()}")
             _check_json_type(column, "payload")
         if not nullable and self.may_be_null:
@@ -131,17 +114,17 @@ def parse_payload_format(options: Mapping[str, str]) -> PayloadFormat:
     return PayloadFormat(kind, ddl, mode.lower() == "failfast")
 
 
-def _check_json_type(kind: DataType, path: str) -> None:
-    if isinstance(kind, StructType):
+def _check_json_type(kind: T.DataType, path: str) -> None:
+    if isinstance(kind, T.StructType):
         if not kind.fields or len(set(kind.names)) < len(kind.names):
             raise OptionError(f"'{path}' is {kind.simpleString()}: expected at least one field, and unique names")
         for field in kind:
             _check_nullable(field.nullable, f"{path}.{field.name}")
             _check_json_type(field.dataType, f"{path}.{field.name}")
-    elif isinstance(kind, ArrayType):
+    elif isinstance(kind, T.ArrayType):
         _check_nullable(kind.containsNull, f"{path}[]")
         _check_json_type(kind.elementType, f"{path}[]")
-    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+    elif isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
         _check_nullable(kind.valueContainsNull, f"{path}[]")
         _check_json_type(kind.valueType, f"{path}[]")
     elif not isinstance(kind, _LEAVES):

@@ -6,18 +6,9 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 from tidelog.spark.archive.plan import plan_with_archive
 from tidelog.spark.errors import OptionError, plainly
@@ -37,15 +28,15 @@ if TYPE_CHECKING:
 _PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 SCHEMA: Final = (
-    StructType()
-    .add("channel", StringType(), nullable=False)
-    .add("vchannel", IntegerType(), nullable=False)
-    .add("tick", LongType(), nullable=False)
-    .add("timestamp", TimestampType(), nullable=False)
-    .add("type", IntegerType(), nullable=False)
-    .add("key", BinaryType())
-    .add("payload", BinaryType(), nullable=False)
-    .add("properties", MapType(StringType(), StringType()), nullable=False)
+    T.StructType()
+    .add("channel", T.StringType(), nullable=False)
+    .add("vchannel", T.IntegerType(), nullable=False)
+    .add("tick", T.LongType(), nullable=False)
+    .add("timestamp", T.TimestampType(), nullable=False)
+    .add("type", T.IntegerType(), nullable=False)
+    .add("key", T.BinaryType())
+    .add("payload", T.BinaryType(), nullable=False)
+    .add("properties", T.MapType(T.StringType(), T.StringType()), nullable=False)
 )
 """The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL.
 
@@ -53,11 +44,11 @@ With the option ``payloadFormat`` string or json, ``payload`` is a string or a s
 """
 
 MORE: Final = (
-    StructType()
-    .add("txn_id", LongType())
-    .add("broadcast_id", LongType())
-    .add("event_time", TimestampType())
-    .add(CORRUPT_RECORD, BinaryType())
+    T.StructType()
+    .add("txn_id", T.LongType())
+    .add("broadcast_id", T.LongType())
+    .add("event_time", T.TimestampType())
+    .add(CORRUPT_RECORD, T.BinaryType())
 )
 """Optional columns: transaction and broadcast of a message, its event time, and the bytes of a payload that could not
 be decoded; NULL where a message has no such value."""
@@ -90,18 +81,18 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     @plainly
-    def schema(self) -> StructType | str:
+    def schema(self) -> T.StructType | str:
         """Return all columns, and the optional columns that the options name."""
         columns = [*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)]
         payloads = self._read_options.payloads
         if payloads.kind == "binary":
-            return StructType(columns)
+            return T.StructType(columns)
         types = {each.name: each.dataType.simpleString() for each in columns} | {"payload": payloads.column_ddl()}
         nullable = {each.name: each.nullable for each in columns} | {"payload": payloads.may_be_null}
         return ", ".join(f"`{name}` {kind}{'' if nullable[name] else ' NOT NULL'}" for name, kind in types.items())
 
     @plainly
-    def reader(self, schema: StructType) -> "TidelogReader":
+    def reader(self, schema: T.StructType) -> "TidelogReader":
         """Return a reader of the columns in ``schema``: those of ``self.schema()``, or of the user's ``.schema(...)``.
 
         Raises:
@@ -113,7 +104,7 @@ class TidelogDataSource(DataSource):
         return kind(self._read_options, schema)
 
     @plainly
-    def streamReader(self, schema: StructType) -> TidelogStreamReader:
+    def streamReader(self, schema: T.StructType) -> TidelogStreamReader:
         """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream.options`` lists its options.
 
         Raises:
@@ -123,7 +114,7 @@ class TidelogDataSource(DataSource):
         return TidelogStreamReader(parse_stream_options(self._raw_options), schema)
 
     @plainly
-    def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
+    def writer(self, schema: T.StructType, overwrite: bool) -> TidelogWriter:
         """Return a writer of rows with ``schema``. ``tidelog.spark.write.options`` lists its options.
 
         Raises:
@@ -134,7 +125,7 @@ class TidelogDataSource(DataSource):
         return TidelogWriter(options)
 
     @plainly
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TidelogStreamWriter:
         """Return a stream writer of rows with ``schema``. Raises as ``writer``."""
         options = parse_write_options(self._raw_options, is_stream=True)
         check_write(schema, options, overwrite=overwrite)
@@ -144,7 +135,7 @@ class TidelogDataSource(DataSource):
 class TidelogReader(DataSourceReader):
     """Plans a read on the driver and reads its partitions in the tasks, to which it is pickled."""
 
-    def __init__(self, options: Any, schema: StructType) -> None:
+    def __init__(self, options: Any, schema: T.StructType) -> None:
         self._options = options
         self._schema = schema
         self._pushdown = Pushdown()
@@ -187,10 +178,10 @@ class PushingTidelogReader(TidelogReader):
         return left
 
 
-def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
-    types: dict[str, DataType] = {field.name: field.dataType for field in [*SCHEMA, *MORE]}
+def _check_columns(schema: T.StructType, payloads: PayloadFormat) -> None:
+    types: dict[str, T.DataType] = {field.name: field.dataType for field in [*SCHEMA, *MORE]}
     if payloads.kind == "string":
-        types["payload"] = StringType()
+        types["payload"] = T.StringType()
     for field in schema:
         if field.name == "payload":
             payloads.check_column(field.dataType, nullable=field.nullable)

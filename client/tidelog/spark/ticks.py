@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tidelog import Tick
+
 LOGICAL_BITS: Final = 18
 MAX_TICK: Final = (1 << 63) - 1
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -22,3 +24,8 @@ def floor_ms(moment: datetime) -> int:
 def ceil_ms(moment: datetime) -> int:
     """Return milliseconds since the epoch, rounded up. ``moment`` must have an offset."""
     return -((_EPOCH - moment) // _MILLISECOND)
+
+
+def iso_time(tick: int) -> str:
+    """Return the time of a tick as ISO 8601 with milliseconds, in UTC."""
+    return Tick(tick).time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

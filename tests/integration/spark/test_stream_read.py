@@ -280,8 +280,8 @@ def test_a_group_that_cannot_be_told_is_a_warning_once_a_batch(
     progress = GroupProgress(Owners(Connection(client.endpoint)), "NO SUCH NAME", ())
     offset = cut_at(append(client, f"{channel}/0", "a")[0] + 1, [f"{channel}/0"], {})
 
-    progress.tell(offset)
-    progress.tell(offset)
+    progress.commit(offset)
+    progress.commit(offset)
 
     [warning] = caplog.messages
     assert "the position of consumer group 'NO SUCH NAME' was not committed at tick" in warning

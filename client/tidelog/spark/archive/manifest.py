@@ -377,10 +377,10 @@ def _check_file(commit: Commit, file: ArchivedFile) -> None:
     """Raise ArchiveError if a file is not within the commit's range of its vchannel."""
     added = commit.ranges.get(file.vchannel)
     if added is None or not added.begin_tick <= file.first_tick <= file.last_tick < added.end_tick:
-        said = f"ticks {added.begin_tick} to {added.end_tick - 1}" if added else "empty"
+        shown = f"ticks {added.begin_tick} to {added.end_tick - 1}" if added else "empty"
         raise ArchiveError(
             f"commit {commit.number} of the archive has {file.path} with ticks {file.first_tick} to {file.last_tick}, "
-            f"but its range of {file.vchannel} is {said}: restore the archive from a copy"
+            f"but its range of {file.vchannel} is {shown}: restore the archive from a copy"
         )
 
 

@@ -119,11 +119,11 @@ def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.Record
         raise ArchiveError(f"the archived file {path} is damaged ({error}): restore it from a copy") from error
 
 
-def _check_size(file: pq.ParquetFile, bytes_: int, said: ArchivedFile) -> None:
-    if (bytes_, file.metadata.num_rows) != (said.bytes, said.messages):
+def _check_size(file: pq.ParquetFile, bytes_: int, expected: ArchivedFile) -> None:
+    if (bytes_, file.metadata.num_rows) != (expected.bytes, expected.messages):
         raise ArchiveError(
-            f"the archived file {said.path} has {bytes_} bytes and {file.metadata.num_rows} messages, expected "
-            f"{said.bytes} and {said.messages} by the manifest: restore it from a copy"
+            f"the archived file {expected.path} has {bytes_} bytes and {file.metadata.num_rows} messages, expected "
+            f"{expected.bytes} and {expected.messages} by the manifest: restore it from a copy"
         )
 
 

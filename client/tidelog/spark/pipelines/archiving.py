@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from tidelog import ChannelDescription, VchannelDescription
 from tidelog.spark.archive import manifest
@@ -29,14 +30,11 @@ from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.digest import Digests, digest_batch
-from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, told
+from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, reporting
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
 from tidelog.spark.read.partition import Partition, ReadPartition
 from tidelog.spark.read.plan import created_ticks, cut_of, describe
 from tidelog.spark.read.pushdown import Pushdown
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ATTEMPTS: Final = "attempts"
 _FILE_NAME: Final = re.compile(r"\d{20}-([0-9a-f]{32})-[0-9a-f]{8}\.parquet")
@@ -124,7 +122,7 @@ class StagedRun:
 
 
 def archive(
-    spark: "SparkSession",
+    spark: SparkSession,
     root: str | Path,
     options: SourceOptions,
     *,
@@ -189,16 +187,16 @@ def archive_options(options: SourceOptions) -> ReadOptions:
     return read
 
 
-def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None) -> StagedRun:
+def stage(spark: SparkSession, there: Archive, read: ReadOptions, on_progress: OnProgress | None = None) -> StagedRun:
     """Write unarchived messages to files, without a commit. The caller must hold ``manifest.writing``."""
     run = uuid.uuid4().hex
     ranges, partitions = _plan(there, read)
     if not partitions:
         return StagedRun(run, ranges, ())
-    _note_attempt(there.root, run)
+    _record_attempt(there.root, run)
     for vchannel in {partition.vchannel for partition in partitions}:
         manifest.make_folder(there.root / manifest.vchannel_folder(vchannel))
-    with told(spark, "archiving", on_progress):
+    with reporting(spark, "archiving", on_progress):
         rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
     files = [ArchivedFile(*row) for row in rows]
     return StagedRun(run, ranges, sorted(files, key=lambda file: (file.vchannel, file.first_tick)))
@@ -335,7 +333,7 @@ def _commits(there: Archive) -> Iterator[Commit]:
         yield Commit(there.last_commit, "", "", ranges, ())
 
 
-def _note_attempt(root: Path, run: str) -> None:
+def _record_attempt(root: Path, run: str) -> None:
     folder = root / manifest.FOLDER / _ATTEMPTS
     manifest.make_folder(folder)
     (folder / run).touch()

@@ -6,22 +6,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.fixed_cut import FixedCut, fix_cut
-from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, reporting
 
 Tombstones = Literal["drop", "keep"]
 Unkeyed = Literal["error", "keep", "drop"]
 
-_NOTE: Final = "_tidelog.json"
+_METADATA: Final = "_tidelog.json"
 # Why not tick=N: Spark would read the parent folder as a table partitioned by `tick`, which hides the messages' column.
 _PREFIX: Final = "snapshot-"
 _SNAPSHOT: Final = re.compile(rf"{_PREFIX}\d+")
@@ -66,7 +65,7 @@ class CompactResult:
 
 
 def compact(
-    spark: "SparkSession",
+    spark: SparkSession,
     output: str | Path,
     options: SourceOptions,
     *,
@@ -114,7 +113,7 @@ def compact(
     if there is not None:
         return there
     tick, folder = cut.tick, snapshots / f"{_PREFIX}{cut.tick}"
-    with told(spark, "compacting", on_progress):
+    with reporting(spark, "compacting", on_progress):
         frame = latest(load_frame(spark, cut.options, *_COLUMNS), tombstones=tombstones, unkeyed=unkeyed)
         try:
             # Spark writes _SUCCESS last. The files of a run that died are overwritten.
@@ -125,7 +124,7 @@ def compact(
             raise
         rows = spark.read.parquet(str(folder)).count()
     _make_durable(folder)
-    _note(folder, {"tick": tick, **made, "rows": rows})
+    _write_metadata(folder, {"tick": tick, **made, "rows": rows})
     return CompactResult(tick, str(folder), rows, written=True)
 
 
@@ -146,13 +145,11 @@ def folder_of_snapshots(output: str | Path) -> Path:
     return folder
 
 
-def latest(frame: "DataFrame", *, tombstones: Tombstones = "drop", unkeyed: Unkeyed = "error") -> "DataFrame":
+def latest(frame: DataFrame, *, tombstones: Tombstones = "drop", unkeyed: Unkeyed = "error") -> DataFrame:
     """Return the latest row of each channel and key of any DataFrame with ``channel``, ``tick``, ``key``, ``payload``.
 
     With ``unkeyed="error"``, every action on the result fails if a row has no key.
     """
-    from pyspark.sql import functions as F
-
     names = frame.columns
     keyed = frame.where("key IS NOT NULL")
     if unkeyed == "error":
@@ -174,16 +171,16 @@ def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> Comp
         CompactError: Its options differ from ``made``.
     """
     folder = snapshots / f"{_PREFIX}{tick}"
-    noted = _noted(folder)
-    if noted is None:
+    metadata = _metadata_of(folder)
+    if metadata is None:
         return None
-    different = [name for name in made if noted.get(name) != made[name]]
+    different = [name for name in made if metadata.get(name) != made[name]]
     if different:
         raise CompactError(
             f"{folder} is a snapshot of this tick with other values of {', '.join(different)}: use another folder, or "
             "remove it"
         )
-    return CompactResult(tick, str(folder), noted["rows"], written=False)
+    return CompactResult(tick, str(folder), metadata["rows"], written=False)
 
 
 def _snapshot_since(snapshots: Path, cut: FixedCut, made: Mapping[str, object]) -> CompactResult | None:
@@ -191,9 +188,9 @@ def _snapshot_since(snapshots: Path, cut: FixedCut, made: Mapping[str, object]) 
     ticks = [int(path.name.removeprefix(_PREFIX)) for path in _folders(snapshots)]
     for tick in sorted(ticks, reverse=True):
         if cut.changed_tick <= tick <= cut.tick:
-            noted = _noted(snapshots / f"{_PREFIX}{tick}")
-            if noted is not None and all(noted.get(name) == made[name] for name in made):
-                return CompactResult(tick, str(snapshots / f"{_PREFIX}{tick}"), noted["rows"], written=False)
+            metadata = _metadata_of(snapshots / f"{_PREFIX}{tick}")
+            if metadata is not None and all(metadata.get(name) == made[name] for name in made):
+                return CompactResult(tick, str(snapshots / f"{_PREFIX}{tick}"), metadata["rows"], written=False)
     return None
 
 
@@ -202,13 +199,13 @@ def _folders(snapshots: Path) -> list[Path]:
     return [path for path in there if _SNAPSHOT.fullmatch(path.name) and path.is_dir()]
 
 
-def _noted(folder: Path) -> dict[str, Any] | None:
+def _metadata_of(folder: Path) -> dict[str, Any] | None:
     """Return the metadata of a snapshot; None if it does not exist or is incomplete."""
-    note = folder / _NOTE
-    if not note.is_file() or not (folder / "_SUCCESS").is_file():
+    file = folder / _METADATA
+    if not file.is_file() or not (folder / "_SUCCESS").is_file():
         return None
-    noted: dict[str, Any] = json.loads(note.read_text())
-    return noted
+    metadata: dict[str, Any] = json.loads(file.read_text())
+    return metadata
 
 
 def _make_durable(folder: Path) -> None:
@@ -220,12 +217,12 @@ def _make_durable(folder: Path) -> None:
         manifest.sync_folder(each)
 
 
-def _note(folder: Path, values: dict[str, object]) -> None:
+def _write_metadata(folder: Path, values: dict[str, object]) -> None:
     """Persist the snapshot's metadata. Ordering: written last, because a snapshot without it is rewritten."""
-    temporary = folder / f"{_NOTE}.new"
+    temporary = folder / f"{_METADATA}.new"
     with temporary.open("w") as file:
         json.dump(values, file)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(folder / _NOTE)
+    temporary.replace(folder / _METADATA)
     manifest.sync_folder(folder)

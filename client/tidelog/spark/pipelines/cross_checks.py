@@ -7,10 +7,10 @@ overlapping transactions belong to one request: they must be on the same vchanne
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 _MAX: Final = 100
 _MAX_WRONG: Final = 10_000
@@ -50,7 +50,7 @@ class OpenBroadcast:
     vchannels: frozenset[str]
 
 
-def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tuple[int, list[Finding], list[str]]:
+def check_transactions(parts: DataFrame, *, is_whole: bool, floor: int) -> tuple[int, list[Finding], list[str]]:
     """Return the number of transactions, the findings, and the undecided checks.
 
     Args:
@@ -58,9 +58,6 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
         is_whole: True if all vchannels of each transaction were read.
         floor: Smallest tick from which nothing was trimmed.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     each = (
         parts.where("kind = 'txn'")
         .groupBy("id")
@@ -111,10 +108,8 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
     )
 
 
-def check_broadcasts(parts: "DataFrame") -> tuple[int, list[Finding]]:
+def check_broadcasts(parts: DataFrame) -> tuple[int, list[Finding]]:
     """Return the number of broadcasts, and findings: each must have one tick, and occur once on each vchannel."""
-    from pyspark.sql import functions as F
-
     each = (
         parts.where("kind = 'broadcast'")
         .groupBy("id")
@@ -136,7 +131,7 @@ def check_broadcasts(parts: "DataFrame") -> tuple[int, list[Finding]]:
     return each.count(), findings
 
 
-def check_open_broadcasts(parts: "DataFrame", broadcasts: Sequence[OpenBroadcast]) -> list[Finding]:
+def check_open_broadcasts(parts: DataFrame, broadcasts: Sequence[OpenBroadcast]) -> list[Finding]:
     """Return a finding for each broadcast that is missing on one of its vchannels."""
     if not broadcasts:
         return []
@@ -153,11 +148,8 @@ def check_open_broadcasts(parts: "DataFrame", broadcasts: Sequence[OpenBroadcast
     ]
 
 
-def check_sequences(parts: "DataFrame") -> tuple[int, list[Finding]]:
+def check_sequences(parts: DataFrame) -> tuple[int, list[Finding]]:
     """Return the number of producers, and a finding where a sequence is not the previous one plus one."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     runs = parts.where("kind = 'sequence'")
     behind = F.lag(F.col("id") + F.col("n")).over(Window.partitionBy("name").orderBy("a", "id"))
     wrong = runs.withColumn("expected", behind).where("id <> expected")

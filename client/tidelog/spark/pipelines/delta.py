@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -22,7 +22,7 @@ from tidelog.spark.archive.manifest import Archive, ArchivedFile, Commit
 from tidelog.spark.errors import ArchiveError
 from tidelog.spark.names import parts_of
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, arrow_schema
-from tidelog.spark.ticks import LOGICAL_BITS
+from tidelog.spark.ticks import iso_time
 
 try:
     from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
@@ -44,7 +44,6 @@ _CONFIGURATION: Final = {
     "delta.deletedFileRetentionDuration": "interval 36500 days",
 }
 _NOT_NULL: Final = [field.name for field in ALL_COLUMNS if not field.nullable and field.name not in PARTITION_BY]
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def check_table(there: Archive) -> None:
@@ -126,8 +125,7 @@ def _add_of(file: ArchivedFile, made_ms: int) -> AddAction:
 
 def _bounds(tick: int) -> dict[str, object]:
     """Return the statistics of a tick. ``timestamp`` has milliseconds, which is the precision of Delta's statistics."""
-    time = _EPOCH + timedelta(milliseconds=tick >> LOGICAL_BITS)
-    return {"tick": tick, "timestamp": time.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    return {"tick": tick, "timestamp": iso_time(tick)}
 
 
 def _opened(there: Archive) -> DeltaTable | None:

@@ -26,17 +26,16 @@ protection against deliberate forgery.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tidelog.spark.pipelines.xxh64 import Hashes, Places, hash_bytes, hash_int32, hash_int64, hash_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 MAX_HASHED_BYTES: Final = 1_024
 """Longer values are replaced by their SHA-256."""
@@ -123,21 +122,17 @@ def digest_batch(batch: pa.RecordBatch) -> Digests:
     return Digests(_sums(_chain_properties(batch.column("properties"), hashes)), content)
 
 
-def content_columns() -> "tuple[Column, Column]":
+def content_columns() -> tuple[Column, Column]:
     """Return the hashes of the content digest as Spark columns, for any DataFrame with the columns of the source."""
-    from pyspark.sql import functions as F
-
     fields = [F.col("channel"), _shortened("key"), _shortened("payload")]
     return F.xxhash64(*fields), F.xxhash64(F.lit(1).cast("bigint"), *fields)
 
 
-def digest_frame(frame: "DataFrame") -> tuple[int, Digest]:
+def digest_frame(frame: DataFrame) -> tuple[int, Digest]:
     """Return the number of rows and the content digest of any DataFrame with ``channel``, ``key`` and ``payload``.
 
     Spark computes them without Python workers.
     """
-    from pyspark.sql import functions as F
-
     first, second = content_columns()
     # As decimals: a sum of 64-bit hashes has more bits, and Spark raises an error on overflow.
     sums = [F.sum(each.cast("decimal(20,0)")) for each in (first, second)]
@@ -146,8 +141,7 @@ def digest_frame(frame: "DataFrame") -> tuple[int, Digest]:
     return int(row[0]), Digest(*(int(value or 0) % _MODULUS for value in row[1:]))
 
 
-def _shortened(name: str) -> "Column":
-    from pyspark.sql import functions as F
+def _shortened(name: str) -> Column:
 
     column = F.col(name)
     return F.when(F.octet_length(column) > MAX_HASHED_BYTES, F.unhex(F.sha2(column, 256))).otherwise(column)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from html import escape
 from importlib import metadata
 from typing import Final
@@ -11,7 +11,7 @@ from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.reports import VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport
 from tidelog.spark.pipelines.tasks import SourceOptions
-from tidelog.spark.ticks import LOGICAL_BITS
+from tidelog.spark.ticks import iso_time
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24; }
@@ -36,7 +36,6 @@ _MAX_ROWS: Final = 1_000
 _MAX_TICKS: Final = 5
 _LEFT: Final = 100
 _ROUNDING: Final = 1e-9
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 # Column heads that mark approximate numbers.
 _HEADS: Final = {"distinct_keys": "distinct keys (approximate)"}
 _PARTIAL: Final = (
@@ -171,21 +170,20 @@ def _what(options: SourceOptions | None) -> str:
 
 def _origin(options: SourceOptions | None, ticks: Mapping[str, int | None]) -> str:
     """Return a table with the source of the figures, their tick, and the time and version of tidelog of the page."""
-    told = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
+    facts = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
     if options is not None:
         read = parse_options(options)
-        told |= {} if read.archive_only else {"server": read.connection.endpoint}
-        told |= {"archive": read.archive} if read.archive else {}
-        told |= {"as of tick": _tick(read.end_tick - 1)} if read.end_tick else {}
-    told |= {name: _tick(tick) for name, tick in ticks.items() if tick is not None}
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told.items())
+        facts |= {} if read.archive_only else {"server": read.connection.endpoint}
+        facts |= {"archive": read.archive} if read.archive else {}
+        facts |= {"as of tick": _tick(read.end_tick - 1)} if read.end_tick else {}
+    facts |= {name: _tick(tick) for name, tick in ticks.items() if tick is not None}
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
     return f"<table>{rows}</table>"
 
 
 def _tick(tick: int) -> str:
     """Return a tick with its time."""
-    time = _EPOCH + timedelta(milliseconds=tick >> LOGICAL_BITS)
-    return f"{tick} ({time.isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"
+    return f"{tick} ({iso_time(tick)})"
 
 
 def _page(title: str, *parts: str) -> str:

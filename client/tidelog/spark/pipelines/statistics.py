@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
 
 from tidelog.spark.errors import OptionError
 from tidelog.spark.pipelines.fixed_cut import fix_cut
-from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, reporting
 
 _PERCENTILES: Final = (0.5, 0.95, 0.99)
 _MAX_WINDOWS: Final = 100_000
@@ -59,7 +58,7 @@ class StatsReport:
 
 
 def stats(
-    spark: "SparkSession",
+    spark: SparkSession,
     options: SourceOptions,
     *,
     window_s: int | None = None,
@@ -86,7 +85,7 @@ def stats(
         TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
     cut = fix_cut(options)
-    with told(spark, "counting", on_progress):
+    with reporting(spark, "counting", on_progress):
         messages = _messages(load_frame(spark, cut.options, "channel", "timestamp", "type", "key", "payload"))
         # Persisted, so that the log is read once for all aggregations.
         messages.persist(StorageLevel.DISK_ONLY)
@@ -96,15 +95,13 @@ def stats(
             messages.unpersist()
 
 
-def _messages(frame: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F
+def _messages(frame: DataFrame) -> DataFrame:
 
     size = F.octet_length("payload") + F.coalesce(F.octet_length("key"), F.lit(0))
     return frame.select("channel", "timestamp", "type", "key", size.cast("bigint").alias("size"))
 
 
-def _report(messages: "DataFrame", tick: int, window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
-    from pyspark.sql import functions as F
+def _report(messages: DataFrame, tick: int, window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
 
     totals = messages.groupBy("channel").agg(
         *_aggregates(), F.min("timestamp").alias("first"), F.max("timestamp").alias("last")
@@ -132,7 +129,6 @@ def _report(messages: "DataFrame", tick: int, window_s: int | None, top: int, ou
 
 
 def _aggregates() -> list[Any]:
-    from pyspark.sql import functions as F
 
     return [
         F.count("*").alias("messages"),
@@ -144,9 +140,7 @@ def _aggregates() -> list[Any]:
     ]
 
 
-def _top_keys(messages: "DataFrame", top: int) -> list[Record]:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+def _top_keys(messages: DataFrame, top: int) -> list[Record]:
 
     counted = (
         messages.where("key IS NOT NULL")
@@ -161,11 +155,11 @@ def _top_keys(messages: "DataFrame", top: int) -> list[Record]:
     ]
 
 
-def _channel_record(row: "Row") -> Record:
+def _channel_record(row: Row) -> Record:
     return {**_record(row), "first": _iso(row["first"]), "last": _iso(row["last"]), **_rates(row, _span_s([row]))}
 
 
-def _record(row: "Row") -> Record:
+def _record(row: Row) -> Record:
     return {
         "channel": row.channel,
         "messages": row.messages,
@@ -178,7 +172,7 @@ def _record(row: "Row") -> Record:
     }
 
 
-def _rates(row: "Row", seconds: float) -> Mapping[str, float | None]:
+def _rates(row: Row, seconds: float) -> Mapping[str, float | None]:
     """Return rates; None if the messages span no time."""
     return {
         "messages_per_second": round(row.messages / seconds, 3) if seconds else None,
@@ -186,13 +180,13 @@ def _rates(row: "Row", seconds: float) -> Mapping[str, float | None]:
     }
 
 
-def _fitting(channels: Sequence["Row"]) -> int:
+def _fitting(channels: Sequence[Row]) -> int:
     """Return the shortest length in _STEPS_S with at most _AIMED_WINDOWS windows, or the longest."""
     seconds = _span_s(channels)
     return next((step for step in _STEPS_S if seconds / step <= _AIMED_WINDOWS), _STEPS_S[-1])
 
 
-def _span_s(channels: Sequence["Row"]) -> float:
+def _span_s(channels: Sequence[Row]) -> float:
     """Return the seconds between the first and the last message of all channels."""
     if not channels:
         return 0.0
@@ -200,7 +194,7 @@ def _span_s(channels: Sequence["Row"]) -> float:
     return span.total_seconds()
 
 
-def _check_windows(channels: Sequence["Row"], length_s: int) -> None:
+def _check_windows(channels: Sequence[Row], length_s: int) -> None:
     if _span_s(channels) / length_s * len(channels) > _MAX_WINDOWS:
         raise OptionError(
             f"there would be more than {_MAX_WINDOWS} windows of {length_s} s: choose longer windows, or read less"

@@ -4,10 +4,11 @@ The source's option ``archive`` reads archived files in Python, like the log; Sp
 one by one. Spark's own reader decodes Parquet in generated code, at least twice as fast.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidelog.spark.archive.partition import ArchivePartition
@@ -20,12 +21,7 @@ from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
 from tidelog.spark.read.pushdown import Pushdown
 from tidelog.spark.source import SCHEMA, TidelogDataSource
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-_SAID_ANEW: Final = frozenset(
+_REPLACED: Final = frozenset(
     {"archive", "archiveOnly", "channel", "channels", "channelPattern", "vchannels", "path", "startingTick",
      "startingTimestamp", "endingTick", "endingTimestamp", "asOfTick", "timestampAsOf"}
 )  # fmt: skip
@@ -39,7 +35,7 @@ _SIGN: Final = 1 << 31
 _UINT32: Final = 1 << 32
 
 
-def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
+def read_table(spark: SparkSession, options: SourceOptions) -> DataFrame:
     """Return archive and log as one table, as of a cut that is taken now. Every read returns the same rows.
 
     The rows are those of ``spark.read.format("tidelog").options(**options)``, in undefined order. Archived rows are
@@ -69,7 +65,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
     columns = StructType([*SCHEMA, *(ALL_COLUMNS[name] for name in read.more_columns)])
     frames = [_archived(spark, divided.archived, columns)] if divided.archived else []
     spark.dataSource.register(TidelogDataSource)
-    kept = {name: value for name, value in texts.items() if name not in _SAID_ANEW}
+    kept = {name: value for name, value in texts.items() if name not in _REPLACED}
     frames += [
         spark.read.format("tidelog").options(**kept, **range_).load()
         for range_ in _ranges(divided.begins, divided.end_tick)
@@ -77,7 +73,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
     return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], columns)
 
 
-def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", columns: StructType) -> "DataFrame":
+def _archived(spark: SparkSession, parts: Sequence[ArchivePartition], columns: StructType) -> DataFrame:
     frame = spark.read.schema(columns).options(**_STRICT).parquet(*(part.path for part in parts))
     # All partitions of a plan have the same range and types.
     one = parts[0]
@@ -88,7 +84,7 @@ def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", column
     return frame
 
 
-def _ranges(begins: Mapping[str, int], end_tick: int) -> "list[dict[str, str]]":
+def _ranges(begins: Mapping[str, int], end_tick: int) -> list[dict[str, str]]:
     """Return options that read the log's part, one set for all vchannels that begin at the same tick."""
     return [
         {"vchannels": ",".join(names), "startingTick": str(begin_tick), "endingTick": str(end_tick)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -18,7 +19,6 @@ from tidelog.spark.source import MORE, SCHEMA
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import DataFrame, SparkSession
 
 ALL_COLUMNS: Final = StructType([*SCHEMA, *(field for field in MORE if field.name != CORRUPT_RECORD)])
 """All columns of the source, except the corrupt record."""
@@ -46,7 +46,7 @@ class _Each:
 
 
 def over_partitions(
-    spark: "SparkSession",
+    spark: SparkSession,
     partitions: Sequence[Partition],
     task: Callable[[Partition], Iterator[tuple[Any, ...]]],
 ) -> "RDD[tuple[Any, ...]]":
@@ -68,7 +68,7 @@ def arrow_schema(*names: str) -> pa.Schema:
     return to_arrow_schema(StructType([ALL_COLUMNS[name] for name in names] or list(ALL_COLUMNS)), timezone="UTC")
 
 
-def load_frame(spark: "SparkSession", options: SourceOptions, *names: str) -> "DataFrame":
+def load_frame(spark: SparkSession, options: SourceOptions, *names: str) -> DataFrame:
     """Return the named columns of the messages that ``options`` select, as a DataFrame."""
     from tidelog.spark.source import TidelogDataSource
 
@@ -88,7 +88,7 @@ def reason_of(error: PySparkException) -> str:
 
 
 @contextmanager
-def told(spark: "SparkSession", what: str, on_progress: OnProgress | None) -> Iterator[None]:
+def reporting(spark: SparkSession, what: str, on_progress: OnProgress | None) -> Iterator[None]:
     """Report the progress of the session's Spark jobs to ``on_progress``, from a thread, while the block runs."""
     if on_progress is None:
         yield

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from tidelog import Client, Tick, VchannelDescription
 from tidelog.spark.archive.manifest import Archive, ArchivedFile
@@ -14,13 +16,10 @@ from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.digest import Digests, digest_batch
-from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, told
+from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, reporting
 from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import created_ticks, describe
 from tidelog.spark.read.pushdown import END_OF_TIME
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Trimmed:
 
 
 def trim_archived(
-    spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None
+    spark: SparkSession, there: Archive, read: ReadOptions, on_progress: OnProgress | None = None
 ) -> dict[str, Trimmed]:
     """Trim each vchannel of ``read`` up to the end of its archive, and return the results.
 
@@ -66,7 +65,7 @@ def trim_archived(
     files = [
         file for each in vchannels for file in there.vchannels[each.name].files if file.last_tick >= each.trim_tick
     ]
-    with told(spark, "reading the archive again", on_progress):
+    with reporting(spark, "reading the archive again", on_progress):
         check_files(spark, there, files)
     trimmed = patiently(read.connection, trim_all)
     return {name: each for part in trimmed for name, each in part.items()}
@@ -97,7 +96,7 @@ def _trim_node(client: Client, vchannels: Sequence[VchannelDescription], there: 
     return trimmed
 
 
-def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedFile]) -> None:
+def check_files(spark: SparkSession, there: Archive, files: Sequence[ArchivedFile]) -> None:
     """Read archived files, and compare the number and digests of their messages with the manifest.
 
     Raises:
@@ -106,7 +105,7 @@ def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedF
     if not files:
         return
     partitions = [ArchivePartition(str(there.root), file) for file in files]
-    found = {path: told for path, *told in over_partitions(spark, partitions, _summary).collect()}
+    found = {path: summary for path, *summary in over_partitions(spark, partitions, _summary).collect()}
     for file in files:
         if wrong := file.mismatch(*found[file.path]):
             raise ArchiveError(f"the archived file {wrong}. Nothing was trimmed")

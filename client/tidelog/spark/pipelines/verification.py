@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from tidelog import DataLossError
 from tidelog.spark.archive.partition import ArchivePartition
@@ -32,8 +33,8 @@ from tidelog.spark.pipelines.tasks import (
     SourceOptions,
     arrow_schema,
     over_partitions,
+    reporting,
     rows_of,
-    told,
 )
 from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import plan
@@ -41,13 +42,12 @@ from tidelog.spark.read.pushdown import Pushdown
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 _ROWS: Final = 10_000
 
 
 def verify(
-    spark: "SparkSession",
+    spark: SparkSession,
     options: SourceOptions,
     *,
     digest: str | None = None,
@@ -76,7 +76,7 @@ def verify(
     read = verify_options(options)
     scope = scope_of(read)
     partitions = plan_with_archive(read, Pushdown()) if read.archive else plan(read, Pushdown())
-    with told(spark, "verifying", on_progress):
+    with reporting(spark, "verifying", on_progress):
         if partitions:
             parts = _parts(spark, over_partitions(spark, partitions, _Check(sequences)))
             try:
@@ -107,7 +107,7 @@ def verify_options(options: SourceOptions) -> ReadOptions:
     return read
 
 
-def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Sequences | None = None) -> VerifyReport:
+def verify_frame(frame: DataFrame, *, is_whole: bool = False, sequences: Sequences | None = None) -> VerifyReport:
     """Audit any DataFrame with the columns of the source, ``txn_id`` and ``broadcast_id``, such as a copy of a log.
 
     The rows are sorted first. Set ``is_whole`` if every transaction is complete in the frame. Each row becomes a Python
@@ -121,7 +121,7 @@ def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Seque
         parts.unpersist()
 
 
-def report_of(parts: "DataFrame", *, is_whole: bool, floor: int = 0) -> VerifyReport:
+def report_of(parts: DataFrame, *, is_whole: bool, floor: int = 0) -> VerifyReport:
     """Return the report of the parts of all tasks; see ``tidelog.spark.pipelines.checks``."""
     local = parts.where("kind IN ('vchannel', 'run', 'finding')").collect()
     findings = [Finding(name=row.name, tick=row.a, **json.loads(row.more)) for row in local if row.kind == "finding"]
@@ -169,10 +169,10 @@ class _CheckRows:
 
     sequences: Sequences | None
 
-    def __call__(self, rows: "Iterable[Row]") -> Iterator[tuple[Any, ...]]:
+    def __call__(self, rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
         return rows_of(check_batches(self._batches(iter(rows)), self.sequences))
 
-    def _batches(self, rows: "Iterator[Row]") -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(*COLUMNS)
         while some := list(islice(rows, _ROWS)):
             columns = zip(*some, strict=True)
@@ -187,12 +187,12 @@ def _arrow_values(column: Sequence[Any]) -> Sequence[Any]:
     return [list(value.items()) for value in column] if isinstance(column[0], dict) else column
 
 
-def _parts(spark: "SparkSession", rows: "RDD[tuple[Any, ...]]") -> "DataFrame":
+def _parts(spark: SparkSession, rows: "RDD[tuple[Any, ...]]") -> DataFrame:
     """Return the parts that tasks yield, persisted so that they are computed once."""
     return spark.createDataFrame(rows, PARTS, verifySchema=False).persist(StorageLevel.DISK_ONLY)
 
 
-def _reports(rows: Sequence["Row"]) -> list[VchannelReport]:
+def _reports(rows: Sequence[Row]) -> list[VchannelReport]:
     by_name: dict[str, list[Any]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append((row, json.loads(row.more)))
@@ -210,7 +210,7 @@ def _reports(rows: Sequence["Row"]) -> list[VchannelReport]:
     ]
 
 
-def _overlaps(runs: Sequence["Row"]) -> Iterator[Finding]:
+def _overlaps(runs: Sequence[Row]) -> Iterator[Finding]:
     """Yield a finding for each pair of overlapping runs of a vchannel: a tick is repeated or out of order."""
     for before, behind in pairwise(sorted(runs, key=lambda run: (run.name, run.a, run.b))):
         if before.name == behind.name and behind.a <= before.b:

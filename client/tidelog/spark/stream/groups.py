@@ -31,16 +31,16 @@ class GroupProgress:
         self._owners = owners
         self._group = group
         self._vchannels = vchannels
-        self._told: Offset | None = None
+        self._committed: Offset | None = None
 
-    def tell(self, offset: Offset) -> None:
+    def commit(self, offset: Offset) -> None:
         """Commit ``offset``: everything before it was processed."""
-        if offset == self._told or not any(offset.positions.values()):
+        if offset == self._committed or not any(offset.positions.values()):
             return
-        self._told = offset
+        self._committed = offset
         try:
             for client, vchannels in self._owners.of(offset.positions):
-                self._commit(client, [name for name in vchannels if offset.positions[name]], offset)
+                self._commit_at(client, [name for name in vchannels if offset.positions[name]], offset)
         except TidelogError as error:
             _log.warning(
                 "the position of consumer group '%s' was not committed at tick %d, so its lag is wrong until the next "
@@ -50,7 +50,7 @@ class GroupProgress:
                 error,
             )
 
-    def _commit(self, client: Client, vchannels: Sequence[str], offset: Offset) -> None:
+    def _commit_at(self, client: Client, vchannels: Sequence[str], offset: Offset) -> None:
         commits = [PositionCommit(self._group, name, offset.positions[name]) for name in vchannels]
         if not commits:
             return

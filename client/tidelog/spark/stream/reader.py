@@ -84,7 +84,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return (first if found is None else found[0]).begun_at(first).to_json()
         if self._group is not None:
             # Spark has processed everything before `begin`, but calls ``commit`` only when the next batch begins.
-            self._group.tell(begin)
+            self._group.commit(begin)
         found = self._patiently(lambda: planner.next(begin, self._target, limits))
         if found is None:
             self._latest = start
@@ -121,7 +121,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Commit ``end`` as the position of the group of the option ``commitGroup``, if it is set."""
         self._opened()
         if self._group is not None:
-            self._group.tell(offset_of(end))
+            self._group.commit(offset_of(end))
 
     def stop(self) -> None:
         """Close the connections."""

@@ -46,17 +46,12 @@ _MAX_TIMEOUT_S: Final = 86_400
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of a write, checked.
+    """The options of a write, checked; the table above explains them.
 
     Attributes:
-        connection: Address and credentials of the server.
         channel: Channel for all rows; empty if the column ``channel`` names it.
-        delivery: Delivery guarantee.
-        app_id: Id of the writing application; empty if not set.
-        app_version: Number of this batch; None if not set.
-        timeout_s: Seconds that staged rows of a task wait for the rest of the batch.
+        app_id, app_version, timeout_s, is_new: The options ``txn...``; empty and None if not set.
         durability: When writes are acknowledged; None for the server's default.
-        is_new: True if ``app_id`` has never committed, so a server that may have evicted it accepts it as new.
     """
 
     connection: Connection

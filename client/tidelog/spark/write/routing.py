@@ -76,24 +76,24 @@ class Router:
     def _chosen(self, rows: pa.RecordBatch, count: int) -> int | pa.Array:
         """Return the vchannel index of all rows, or an array with the index of each."""
         names = rows.schema.names
-        said = rows.column("vchannel").cast(pa.int64()) if "vchannel" in names else None
-        if said is not None and not said.null_count:
-            return said
-        if count == 1 and said is None:
+        named = rows.column("vchannel").cast(pa.int64()) if "vchannel" in names else None
+        if named is not None and not named.null_count:
+            return named
+        if count == 1 and named is None:
             return 0
         self._turn += 1
         turn = self._turn % count
         keys = rows.column("key") if "key" in names else None
-        self.takes_turns |= count > 1 and _has_unplaced(said, keys)
+        self.takes_turns |= count > 1 and _has_unplaced(named, keys)
         if keys is None or keys.null_count == len(keys):
-            return turn if said is None else pc.fill_null(said, turn)
+            return turn if named is None else pc.fill_null(named, turn)
         by_key = pc.fill_null(_indices_of(keys, count), turn)
-        return by_key if said is None else pc.coalesce(said, by_key)
+        return by_key if named is None else pc.coalesce(named, by_key)
 
 
-def _has_unplaced(said: pa.Array | None, keys: pa.Array | None) -> bool:
+def _has_unplaced(named: pa.Array | None, keys: pa.Array | None) -> bool:
     """Return whether any row has neither a vchannel nor a key."""
-    given = [column.is_valid() for column in (said, keys) if column is not None]
+    given = [column.is_valid() for column in (named, keys) if column is not None]
     if not given:
         return True
     placed = given[0] if len(given) == 1 else pc.or_(*given)

@@ -4,20 +4,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 from tidelog.spark.errors import OptionError
 from tidelog.spark.write.options import WriteOptions
@@ -27,20 +15,46 @@ if TYPE_CHECKING:
 
     from tidelog.spark.write.writer import Written
 
-_BYTES: Final = (BinaryType, StringType)
-_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
-_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
+_BYTES: Final = (T.BinaryType, T.StringType)
+_NUMBERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_COLUMNS: Final[dict[str, tuple[type[T.DataType], ...]]] = {
     "payload": _BYTES,
-    "key": (*_BYTES, NullType),
-    "properties": (MapType,),
+    "key": (*_BYTES, T.NullType),
+    "properties": (T.MapType,),
     "type": _NUMBERS,
-    "event_time": (TimestampType, NullType),
-    "channel": (StringType,),
+    "event_time": (T.TimestampType, T.NullType),
+    "channel": (T.StringType,),
     "vchannel": _NUMBERS,
 }
 
 
-class TidelogWriter(DataSourceArrowWriter):
+class _Tasks:
+    """What both writers do: a task writes its rows, and the driver commits or rolls back those of all tasks."""
+
+    _options: WriteOptions
+    _app_id: str
+
+    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
+        """Stage the rows of a task, or append them (``atLeastOnce``). Raises TidelogError or ValueError."""
+        from tidelog.spark.write.writer import write_at_least_once, write_exactly_once
+
+        if self._options.delivery == "atLeastOnce":
+            return write_at_least_once(iterator, self._options)
+        return write_exactly_once(iterator, self._options, self._app_id)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        from tidelog.spark.write.writer import commit
+
+        if self._options.delivery == "exactlyOnce":
+            commit(cast("Sequence[Written | None]", messages), self._options, self._app_id, version)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        from tidelog.spark.write.writer import abort
+
+        abort(cast("Sequence[Written | None]", messages), self._options)
+
+
+class TidelogWriter(_Tasks, DataSourceArrowWriter):
     """Writes a DataFrame; with exactly-once delivery all rows become visible together, or none."""
 
     def __init__(self, options: WriteOptions) -> None:
@@ -48,39 +62,32 @@ class TidelogWriter(DataSourceArrowWriter):
         # Without an id the batch gets a unique one, so that it is still atomic.
         self._app_id = options.app_id or f"spark-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
-        """Stage the rows of a task, or append them (``atLeastOnce``). Raises TidelogError or ValueError."""
-        return _write(iterator, self._options, self._app_id)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the rows of all tasks. Raises TidelogError."""
-        _commit(messages, self._options, self._app_id, self._options.app_version or 0)
+        self._commit(messages, self._options.app_version or 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Roll back the staged rows. Raises TidelogError."""
-        _abort(messages, self._options)
+        self._abort(messages)
 
 
-class TidelogStreamWriter(DataSourceStreamArrowWriter):
+class TidelogStreamWriter(_Tasks, DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each atomically, with Spark's batch id as its version."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-
-    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
-        """See TidelogWriter."""
-        return _write(iterator, self._options, self._options.app_id)
+        self._app_id = options.app_id
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the rows of all tasks; no effect if the batch was committed before. Raises TidelogError."""
-        _commit(messages, self._options, self._options.app_id, batchId)
+        self._commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """See TidelogWriter."""
-        _abort(messages, self._options)
+        self._abort(messages)
 
 
-def check_write(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+def check_write(schema: T.StructType, options: WriteOptions, *, overwrite: bool) -> None:
     """Check the schema and mode of a write, before any row is read.
 
     Raises:
@@ -106,29 +113,12 @@ def check_write(schema: StructType, options: WriteOptions, *, overwrite: bool) -
         raise OptionError("no channel is set: use save('orders') or start('orders'), or add a column 'channel'")
 
 
-_SHOWN: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}
+_SHOWN: Final[dict[type[T.DataType], str]] = {T.MapType: "map<string,string>"}
 
 
-def _is_properties(kind: DataType) -> bool:
-    return isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
-
-
-def _write(rows: Iterator["RecordBatch"], options: WriteOptions, app_id: str) -> WriterCommitMessage:
-    from tidelog.spark.write.writer import write_at_least_once, write_exactly_once
-
-    if options.delivery == "atLeastOnce":
-        return write_at_least_once(rows, options)
-    return write_exactly_once(rows, options, app_id)
-
-
-def _commit(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, app_id: str, version: int) -> None:
-    from tidelog.spark.write.writer import commit
-
-    if options.delivery == "exactlyOnce":
-        commit(cast("Sequence[Written | None]", messages), options, app_id, version)
-
-
-def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
-    from tidelog.spark.write.writer import abort
-
-    abort(cast("Sequence[Written | None]", messages), options)
+def _is_properties(kind: T.DataType) -> bool:
+    return (
+        isinstance(kind, T.MapType)
+        and isinstance(kind.keyType, T.StringType)
+        and isinstance(kind.valueType, T.StringType)
+    )

@@ -59,7 +59,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
         ValueError: A row is not a valid message.
         TidelogError: The rows cannot be staged. Staged rows end by timeout.
     """
-    written = _Written()
+    written = _Staged()
     with _client(options) as client:
         txn = _Open(client)
         try:
@@ -123,7 +123,7 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
             )
         except AppCommitMismatchError as error:
             raise _in_words_of_spark(error, app_id, version) from None
-    _tell(result, app_id, version)
+    _log_commit(result, app_id, version)
 
 
 def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
@@ -144,7 +144,7 @@ def _client(options: WriteOptions) -> Client:
     return (owner_of(connection, options.channel) if len(connection.endpoints) > 1 else connection).client()
 
 
-class _Written:
+class _Staged:
     """The prepared transactions and row count of a running task."""
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ def _in_words_of_spark(error: AppCommitMismatchError, app_id: str, version: int)
     return AppCommitMismatchError(f"{text} ({error})", effect=error.effect, values=error.values)
 
 
-def _tell(result: PreparedCommit, app_id: str, version: int) -> None:
+def _log_commit(result: PreparedCommit, app_id: str, version: int) -> None:
     if result.duplicate:
         _log.warning(
             "batch %d of %s was already committed, with %d messages up to tick %d: this retry changed nothing",
