@@ -152,6 +152,10 @@ CALLERS: Final = (
         also=frozenset({"__aexit__"}), attribute="_transaction", lock="_lock",
     ),
     Caller(
+        "tidelog.groups.consumer", "AsyncConsumer", "ConsumerBase", f"{_SYNC}.consumer",
+        left_out=frozenset({"commit_soon", "take_ready"}), also=frozenset({"__aexit__"}), attribute="_consumer",
+    ),
+    Caller(
         "tidelog.cluster", "AsyncCluster", "ClusterBase", f"{_SYNC}.cluster", left_out=frozenset({"pause"}),
         by_hand=frozenset({"client_of", "aclose"}),
         rewritten=frozenset({"channel", "vchannel", "ensure_channel"}) | _CONTEXT, attribute="_cluster",

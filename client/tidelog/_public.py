@@ -22,7 +22,7 @@ from tidelog.admin.channel_types import (
 )
 from tidelog.admin.checkpoints import CheckpointDescription
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription, NodeDescription
-from tidelog.admin.token_types import NewToken, TokenDescription
+from tidelog.admin.tokens import NewToken, TokenDescription
 from tidelog.append.producer import AsyncProducer, AsyncTicket, ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client import AsyncClient

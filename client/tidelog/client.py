@@ -12,8 +12,7 @@ from typing import Final, Self, Unpack
 from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
 
 # isort: split
-from tidelog.admin.broadcast_ids import BroadcastIds
-from tidelog.admin.broadcasts import AsyncBroadcastCalls
+from tidelog.admin.broadcasts import AsyncBroadcastCalls, BroadcastIds
 from tidelog.admin.channel_types import OwnerDescription, Retention
 from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.checkpoints import AsyncCheckpointCalls
@@ -180,24 +179,21 @@ class AsyncClient(
 
     async def wal_name(self) -> str:
         """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
-        transport = self._session().transport
         request = wal_service_pb2.GetWalNameRequest()
-        answer = await transport.call(transport.wal.GetWalName, request, timeout_s=self.timeout_s, is_read=True)
+        answer = await self._read(self._transport().wal.GetWalName, request)
         return str(answer.wal_name)
 
     async def allocate_ticks(self, count: int = 1) -> range:
         """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
-        transport = self._session().transport
         request = wal_service_pb2.AllocateTicksRequest(count=count)
         # Safe to retry like a read: ticks of a lost answer stay unused, which harms nothing.
-        answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=self.timeout_s, is_read=True)
+        answer = await self._read(self._transport().wal.AllocateTicks, request)
         return range(answer.first_tick, answer.first_tick + answer.count)
 
     async def latest_mvcc_tick(self, vchannel: str) -> Tick:
         """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
-        transport = self._session().transport
         request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
-        answer = await transport.call(transport.wal.GetLatestMvccTick, request, timeout_s=self.timeout_s, is_read=True)
+        answer = await self._read(self._transport().wal.GetLatestMvccTick, request)
         return Tick(answer.mvcc_tick)
 
     async def plan_scan(
@@ -228,14 +224,13 @@ class AsyncClient(
             PositionTrimmedError: ``begin_tick`` was trimmed, or is before the creation of a channel.
             ChannelNotFoundError: A channel does not exist, or is not the one named by ``created_ticks``.
         """
-        transport = self._session().transport
         names = list(vchannels)
         request = wal_service_pb2.PlanScanRequest(
             vchannels=names, created_ticks=[created_ticks.get(name, 0) for name in names] if created_ticks else (),
             begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
             max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
         )  # fmt: skip
-        answer = await transport.call(transport.wal.PlanScan, request, timeout_s=self.timeout_s, is_read=True)
+        answer = await self._read(self._transport().wal.PlanScan, request)
         return _wire.plan(answer)
 
     async def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
@@ -247,12 +242,9 @@ class AsyncClient(
             ValueError: Neither or both of ``before`` and ``everything`` are given, or ``before`` is neither a tick nor
                 a time.
         """
-        transport = self._session().transport
         request = _requests.trim_request(vchannel, None if before is None else position(before), everything=everything)
         # A trim before a fixed position is idempotent; `everything` grows between attempts.
-        answer = await transport.call(
-            transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=not everything
-        )
+        answer = await self._change(self._transport().wal.Trim, request, is_idempotent=not everything)
         return Tick(answer.first_available_tick)
 
     async def open_producer(
@@ -274,15 +266,12 @@ class AsyncClient(
             ProducerForgottenError: The producer is unknown and may have been evicted. Nothing happened.
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
-        transport = self._session().transport
         request = wal_service_pb2.OpenProducerRequest(
             vchannel=vchannel, producer_id=producer_id, accept_forgotten=accept_forgotten
         )
         # Safe to retry: a second attempt raises the epoch again, and fences a process that opened it in between as any
         # later open does.
-        answer = await transport.call(
-            transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        answer = await self._change(self._transport().wal.OpenProducer, request, is_idempotent=True)
         return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
 
     async def fence(self, vchannel: str, fencing_token: int) -> None:
@@ -298,11 +287,8 @@ class AsyncClient(
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
         check_fencing_token(fencing_token)
-        transport = self._session().transport
         request = wal_service_pb2.SetFencingTokenRequest(vchannel=vchannel, fencing_token=fencing_token)
-        await transport.call(
-            transport.wal.SetFencingToken, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        await self._change(self._transport().wal.SetFencingToken, request, is_idempotent=True)
 
     async def append(
         self,
@@ -367,9 +353,10 @@ class AsyncClient(
             TidelogError: As ``append``.
         """
         several, is_plain, size_bytes = measured(messages)
-        appending = self._session().appends.append_numbered(
-            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=DEFAULT_TERMS, timeout_s=self.timeout_s
-        )
+        appending = self._session().appends.append(
+            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=DEFAULT_TERMS, timeout_s=self.timeout_s,
+            is_numbered=True,
+        )  # fmt: skip
         return await _traced(vchannel, len(several), appending)
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:

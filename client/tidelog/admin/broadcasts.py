@@ -1,13 +1,12 @@
 """Broadcast calls of the asynchronous client."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from tidelog.admin import broadcast_protocol as _wire_broadcast
-from tidelog.admin.broadcast_ids import BroadcastIds
+from tidelog.admin import broadcast_types as _wire_broadcast
 from tidelog.admin.broadcast_types import (
     AckMode,
     BroadcastDescription,
@@ -21,10 +20,46 @@ from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, UnavailableError
 from tidelog.message import Message
 from tidelog.transport import tracing as _tracing
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Connection, Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
+from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.batch import Batch
+
+_TAKEN_AT_ONCE: Final = 32
+# Ids expire: the server forgets which of them it accepted, but only after much longer than this.
+_USABLE_S: Final = 2.0
+
+
+class BroadcastIds:
+    """The ids of one client in one event loop of one process: a forked child must not use its parent's ids.
+
+    The server allocates them in blocks: one round trip per id would be a third of a broadcast's time.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._ids: Iterator[int] = iter(())
+        self._usable_until_s = 0.0
+
+    async def take(self, timeout_s: float) -> int:
+        """Return an id that no other caller ever gets. Raises as ``Transport.call``, with ``effect`` ``none``."""
+        clock = asyncio.get_running_loop().time
+        if clock() < self._usable_until_s and (spare := next(self._ids, None)) is not None:
+            return spare
+        begin_s = clock()
+        request = wal_service_pb2.AllocateTicksRequest(count=_TAKEN_AT_ONCE)
+        transport = self._transport
+        # A close waits for the broadcast that needs the id, so it also waits for this call.
+        answer = await transport.call(
+            transport.wal.AllocateTicks, request, timeout_s=timeout_s, is_read=True, holds_close=True
+        )
+        # This may replace the rest of a block that a concurrent call stored; unused ids harm nothing.
+        self._ids = iter(range(answer.first_tick, answer.first_tick + answer.count))
+        self._usable_until_s = begin_s + _USABLE_S
+        return next(self._ids)
+
 
 # Below the server's maximum of one minute, so that a lost connection is noticed sooner.
 _POLL_S: Final = 30.0
@@ -35,18 +70,8 @@ OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 """The states of broadcasts that are not finished."""
 
 
-class AsyncBroadcastCalls(ABC):
-    """Broadcasts, for ``AsyncClient``.
-
-    Attributes:
-        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
-    """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+class AsyncBroadcastCalls(ServiceCalls):
+    """Broadcasts, for ``AsyncClient``."""
 
     @abstractmethod
     def _broadcast_ids(self) -> BroadcastIds:
@@ -108,12 +133,9 @@ class AsyncBroadcastCalls(ABC):
             InvalidRequestError: The id or a name is invalid.
             UnavailableError, DeadlineError, StorageFailedError: See ``effect``; acknowledging again is safe.
         """
-        transport = self._transport()
         names = [vchannels] if isinstance(vchannels, str) else vchannels
         request = pb.AckRequest(broadcast_id=broadcast_id, vchannels=names)
-        await transport.call(
-            transport.broadcasts.Ack, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        await self._change(self._transport().broadcasts.Ack, request, is_idempotent=True)
 
     async def ack_batch(self, batch: Batch) -> None:
         """Acknowledge a broadcast delivered by a scan, on the vchannel that delivered it. See ``ack``.
@@ -175,18 +197,10 @@ class AsyncBroadcastCalls(ABC):
 
     async def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> AsyncIterator[BroadcastSummary]:
         """Yield broadcasts in one of ``states``, in order of id. Finished ones are remembered for at most a day."""
-        page_token = ""
-        while True:
-            transport = self._transport()
-            request = pb.ListBroadcastsRequest(states=_wire_broadcast.states(states), page_token=page_token)
-            answer = await transport.call(
-                transport.broadcasts.ListBroadcasts, request, timeout_s=self.timeout_s, is_read=True
-            )
+        request = pb.ListBroadcastsRequest(states=_wire_broadcast.states(states))
+        async for answer in self._pages(lambda transport: transport.broadcasts.ListBroadcasts, request):
             for summary in answer.broadcasts:
                 yield _wire_broadcast.summary(summary)
-            page_token = answer.next_page_token
-            if not page_token:
-                return
 
     async def describe_broadcast(self, broadcast_id: int) -> BroadcastDescription:
         """Return a broadcast, with the vchannels that have acknowledged it and those that have not.
@@ -194,11 +208,8 @@ class AsyncBroadcastCalls(ABC):
         Raises:
             BroadcastNotFoundError: The id is unknown, or the server has forgotten the broadcast.
         """
-        transport = self._transport()
         request = pb.DescribeBroadcastRequest(broadcast_id=broadcast_id)
-        answer = await transport.call(
-            transport.broadcasts.DescribeBroadcast, request, timeout_s=self.timeout_s, is_read=True
-        )
+        answer = await self._read(self._transport().broadcasts.DescribeBroadcast, request)
         return _wire_broadcast.description(answer)
 
     async def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
@@ -215,11 +226,8 @@ class AsyncBroadcastCalls(ABC):
             BroadcastNotFoundError: The id is unknown, or the server has forgotten the broadcast.
             InvalidRequestError: ``reason`` is empty or too long.
         """
-        transport = self._transport()
         request = pb.AbortBroadcastRequest(broadcast_id=broadcast_id, reason=reason)
-        answer = await transport.call(
-            transport.broadcasts.AbortBroadcast, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        answer = await self._change(self._transport().broadcasts.AbortBroadcast, request, is_idempotent=True)
         return _wire_broadcast.summary(answer.summary)
 
     async def _send(self, request: pb.BroadcastRequest, end_s: float) -> BroadcastResult:

@@ -1,34 +1,24 @@
 """Channel calls of the asynchronous client: create, alter, describe, list and destroy."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from tidelog.admin import channel_protocol as _wire
+from tidelog.admin import channel_types as _wire
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
 from tidelog.errors import ChannelsPartlyDoneError, TidelogError
-from tidelog.transport.transport import Transport
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import channel_service_pb2 as pb
 
 NAMES_PER_REQUEST: Final = 100
 """The server's limit per request: that many fit into one atomic change of its metadata."""
 
 
-class AsyncChannelCalls(ABC):
+class AsyncChannelCalls(ServiceCalls):
     """Channels, for ``AsyncClient``.
 
     A request has at most 100 names and is atomic. A call with more names sends several requests, one after the other.
     If one of them fails after others have succeeded, the call raises ``ChannelsPartlyDoneError``, which lists both.
-
-    Attributes:
-        timeout_s: Timeout of a request in seconds.
     """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
 
     async def create_channel(
         self,
@@ -127,30 +117,19 @@ class AsyncChannelCalls(ABC):
         Raises:
             ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set.
         """
-        transport = self._transport()
         channels: list[ChannelDescription] = []
         for part in _parts(list(names)):
             request = pb.DescribeChannelsRequest(names=part, ignore_missing=ignore_missing)
-            answer = await transport.call(
-                transport.channels.DescribeChannels, request, timeout_s=self.timeout_s, is_read=True
-            )
+            answer = await self._read(self._transport().channels.DescribeChannels, request)
             channels += map(_wire.channel_description, answer.channels)
         return channels
 
     async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
         """Yield the channels whose names begin with ``prefix``, in order of name."""
-        page_token = ""
-        while True:
-            transport = self._transport()
-            request = pb.ListChannelsRequest(prefix=prefix, page_token=page_token)
-            answer = await transport.call(
-                transport.channels.ListChannels, request, timeout_s=self.timeout_s, is_read=True
-            )
+        request = pb.ListChannelsRequest(prefix=prefix)
+        async for answer in self._pages(lambda transport: transport.channels.ListChannels, request):
             for channel in answer.channels:
                 yield _wire.channel_description(channel)
-            page_token = answer.next_page_token
-            if not page_token:
-                return
 
     async def _in_turn(self, method: Any, requests: Sequence[Any], *, is_idempotent: bool = False) -> list[Any]:
         """Send requests one after the other, and return the answers.

@@ -1,6 +1,5 @@
 """Node calls of the asynchronous client: describe the cluster, locate channels, and follow changes of owners."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +8,8 @@ import grpc.aio
 
 from tidelog.admin import cluster_types as _wire
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.status import error_of_status
-from tidelog.transport.transport import Transport
 from tidelog.v1 import cluster_service_pb2 as pb
 
 _NAMES_PER_REQUEST = 100
@@ -31,25 +30,12 @@ class OwnersChange:
     is_complete: bool
 
 
-class AsyncNodeCalls(ABC):
-    """Nodes, for ``AsyncClient``.
-
-    Attributes:
-        timeout_s: Timeout of a call in seconds.
-    """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+class AsyncNodeCalls(ServiceCalls):
+    """Nodes, for ``AsyncClient``."""
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster as this server sees it; a single server has no nodes."""
-        transport = self._transport()
-        answer = await transport.call(
-            transport.cluster.DescribeCluster, pb.DescribeClusterRequest(), timeout_s=self.timeout_s, is_read=True
-        )
+        answer = await self._read(self._transport().cluster.DescribeCluster, pb.DescribeClusterRequest())
         return _wire.cluster(answer)
 
     async def reach(self, timeout_s: float) -> None:
@@ -69,11 +55,8 @@ class AsyncNodeCalls(ABC):
         wanted = list(names)
         found: dict[str, ChannelOwner] = {}
         for begin in range(0, len(wanted), _NAMES_PER_REQUEST):
-            transport = self._transport()
             request = pb.LocateChannelsRequest(names=wanted[begin : begin + _NAMES_PER_REQUEST])
-            answer = await transport.call(
-                transport.cluster.LocateChannels, request, timeout_s=self.timeout_s, is_read=True
-            )
+            answer = await self._read(self._transport().cluster.LocateChannels, request)
             found |= _wire.owners(answer.owners)
         return found
 

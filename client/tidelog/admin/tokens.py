@@ -1,25 +1,50 @@
-"""Token calls of the asynchronous client."""
+"""Token calls of the asynchronous client, and their types."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
 
-from tidelog.admin.token_types import NewToken, TokenDescription
-from tidelog.transport.transport import Transport
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import token_service_pb2 as pb
 
 
-class AsyncTokenCalls(ABC):
-    """Tokens, for ``AsyncClient``.
+@dataclass(frozen=True, slots=True)
+class TokenDescription:
+    """Description of a token, without its text.
 
     Attributes:
-        timeout_s: Timeout of a call in seconds.
+        token_id: Id of the token, 12 hexadecimal digits.
+        description: The user or program that it is for.
+        grants: Its permissions, such as ``append:orders.*`` or ``admin.read``.
+        created_time_ms: Time of creation, in milliseconds since the epoch.
+        expires_time_ms: Time from which the server refuses it, in milliseconds since the epoch.
+        revoked_time_ms: Time of revocation, in milliseconds since the epoch; None if it was not revoked.
+        created_by: Principal that created it.
     """
 
-    timeout_s: float
+    token_id: str
+    description: str
+    grants: tuple[str, ...]
+    created_time_ms: int
+    expires_time_ms: int
+    revoked_time_ms: int | None
+    created_by: str
 
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A newly created token.
+
+    Attributes:
+        token: Its text. Store it as a secret; it cannot be retrieved again.
+        description: Its description.
+    """
+
+    token: str = field(repr=False)
+    description: TokenDescription
+
+
+class AsyncTokenCalls(ServiceCalls):
+    """Tokens, for ``AsyncClient``."""
 
     async def create_token(
         self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None
@@ -35,25 +60,18 @@ class AsyncTokenCalls(ABC):
         Raises:
             InvalidRequestError: A grant is invalid, or a value is out of range.
         """
-        transport = self._transport()
         request = pb.CreateTokenRequest(
             description=description, grants=grants, lifetime_ms=0 if lifetime_s is None else round(lifetime_s * 1_000)
         )
-        answer = await transport.call(transport.tokens.CreateToken, request, timeout_s=self.timeout_s, is_read=False)
+        answer = await self._change(self._transport().tokens.CreateToken, request)
         return NewToken(answer.token, _description(answer.description))
 
     async def list_tokens(self, *, everything: bool = False) -> AsyncIterator[TokenDescription]:
         """Yield tokens in order of id; with ``everything`` also revoked and expired ones. Requires ``admin.read``."""
-        page_token = ""
-        while True:
-            transport = self._transport()
-            request = pb.ListTokensRequest(all=everything, page_token=page_token)
-            answer = await transport.call(transport.tokens.ListTokens, request, timeout_s=self.timeout_s, is_read=True)
+        request = pb.ListTokensRequest(all=everything)
+        async for answer in self._pages(lambda transport: transport.tokens.ListTokens, request):
             for described in answer.tokens:
                 yield _description(described)
-            page_token = answer.next_page_token
-            if not page_token:
-                return
 
     async def revoke_token(self, token_id: str) -> TokenDescription:
         """Revoke a token permanently, durably. Calls in progress under it end within 5 s. Idempotent.
@@ -64,11 +82,8 @@ class AsyncTokenCalls(ABC):
             TokenNotFoundError: There is no token with this id.
             InvalidRequestError: ``token_id`` is not a valid id.
         """
-        transport = self._transport()
         request = pb.RevokeTokenRequest(token_id=token_id)
-        answer = await transport.call(
-            transport.tokens.RevokeToken, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        answer = await self._change(self._transport().tokens.RevokeToken, request, is_idempotent=True)
         return _description(answer.description)
 
 

@@ -109,6 +109,11 @@ class TransactionPart:
     expected_last_tick: int | None = None
     fencing_token: int | None = None
 
+    @property
+    def has_conditions(self) -> bool:
+        """True if the commit has conditions on the vchannel."""
+        return self.expected_last_tick is not None or self.fencing_token is not None
+
 
 @dataclass(slots=True, eq=False)
 class TransactionSubmission(Submission):
@@ -135,7 +140,7 @@ class TransactionSubmission(Submission):
         self.messages_in_all = 0
         for part in self.parts.values():
             self.messages_in_all += len(part.messages)
-            if part.expected_last_tick is not None or part.fencing_token is not None:
+            if part.has_conditions:
                 # An unmet condition makes the server reject the whole request.
                 self.travels_alone = True
         if self.messages_in_all > MAX_MESSAGES_PER_BATCH or self.positions:

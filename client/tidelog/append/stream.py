@@ -97,10 +97,12 @@ class AppendStream:
         size_bytes: int,
         terms: AppendTerms,
         timeout_s: float,
+        is_numbered: bool = False,
     ) -> AppendResult:
         """Append ``messages``, and return their position once acknowledged. Retries failures without effect.
 
-        Cancelling ends only the wait: the messages may still be appended.
+        With ``is_numbered`` they are appended exactly once, and resent until they are answered. Cancelling ends only
+        the wait: the messages may still be appended.
 
         Raises:
             TidelogError: The messages were not appended; AppendUnknownError if this is not known.
@@ -115,12 +117,14 @@ class AppendStream:
                     async with asyncio.timeout_at(deadline_s):
                         await self._room()
                 submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
-                self.put(vchannel, terms, submission)
+                self.put(
+                    vchannel, terms, submission, self._numbering((vchannel, terms, False)) if is_numbered else None
+                )
                 self._watch(deadline_s)
                 try:
                     result: AppendResult = await submission.future
                 except TidelogError as error:
-                    if not may_repeat(error):
+                    if is_numbered or not may_repeat(error):
                         raise
                     refusal = error
                 else:
@@ -142,38 +146,6 @@ class AppendStream:
         """
         first = submission.vchannels[0]
         self.put(first, terms, submission, self._numbering((first, terms, True)))
-
-    async def append_numbered(
-        self,
-        vchannel: str,
-        messages: Sequence[Appendable],
-        *,
-        is_plain: bool,
-        size_bytes: int,
-        terms: AppendTerms,
-        timeout_s: float,
-    ) -> AppendResult:
-        """Append ``messages`` exactly once, resending until answered; return their position once acknowledged.
-
-        Cancelling ends only the wait: the messages may still be appended.
-
-        Raises:
-            TidelogError: The messages were not appended; AppendUnknownError if this is not known.
-        """
-        deadline_s = self._loop.time() + timeout_s
-        submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
-        try:
-            if not self._queues.has_room:
-                async with asyncio.timeout_at(deadline_s):
-                    await self._room()
-            self.put(vchannel, terms, submission, self._numbering((vchannel, terms, False)))
-            self._watch(deadline_s)
-            result: AppendResult = await submission.future
-        except TimeoutError as error:
-            if isinstance(error, TidelogError):
-                raise
-            raise _give_up(submission, None, timeout_s) from None
-        return result
 
     def _numbering(self, key: tuple[str, AppendTerms, bool]) -> Numbering:
         numbering = self._numberings.pop(key, None) or Numbering(is_independent=True)

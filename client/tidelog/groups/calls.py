@@ -1,17 +1,17 @@
 """Consumer group calls of the asynchronous client."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Final, Unpack
 
 from tidelog.errors import GroupNotFoundError, InvalidRequestError
-from tidelog.groups import protocol as _wire_group
+from tidelog.groups import types as _wire_group
 from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupPosition, GroupSummary
 from tidelog.read.positions import EARLIEST, Start
 from tidelog.read.scan import batches_of
 from tidelog.tick import Tick
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Connection, Transport
 from tidelog.types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
@@ -25,18 +25,8 @@ _MAX_WAIT_S: Final = 60.0
 _SLACK_S: Final = 1.0
 
 
-class AsyncGroupCalls(ABC):
-    """Consumer groups, for ``AsyncClient``.
-
-    Attributes:
-        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
-    """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+class AsyncGroupCalls(ServiceCalls):
+    """Consumer groups, for ``AsyncClient``."""
 
     async def create_group(
         self, group: str, channels: str | Iterable[str] = (), *, start: Start = EARLIEST, if_not_exists: bool = False
@@ -59,14 +49,10 @@ class AsyncGroupCalls(ABC):
             ChannelNotFoundError, PositionTrimmedError, PositionBeyondEndError: A subscription is not possible.
             InvalidRequestError: A name is invalid.
         """
-        transport = self._transport()
         request = pb.CreateGroupRequest(
             group=group, channels=_names(channels), start=_wire_group.start_policy(start), if_not_exists=if_not_exists
         )
-        answer = await transport.call(
-            transport.groups.CreateGroup, request, timeout_s=self.timeout_s, is_read=False,
-            is_idempotent=if_not_exists,
-        )  # fmt: skip
+        answer = await self._change(self._transport().groups.CreateGroup, request, is_idempotent=if_not_exists)
         return _wire_group.description(answer.group)
 
     async def destroy_group(self, group: str, *, ignore_missing: bool = False, force: bool = False) -> bool:
@@ -76,12 +62,8 @@ class AsyncGroupCalls(ABC):
             GroupNotFoundError: The group does not exist, and ``ignore_missing`` is not set. Nothing happened.
             GroupInUseError: The group has members, and ``force`` is not set. Nothing happened.
         """
-        transport = self._transport()
         request = pb.DestroyGroupRequest(group=group, ignore_missing=ignore_missing, force=force)
-        answer = await transport.call(
-            transport.groups.DestroyGroup, request, timeout_s=self.timeout_s, is_read=False,
-            is_idempotent=ignore_missing,
-        )  # fmt: skip
+        answer = await self._change(self._transport().groups.DestroyGroup, request, is_idempotent=ignore_missing)
         return bool(answer.existed)
 
     async def subscribe_group(
@@ -114,24 +96,15 @@ class AsyncGroupCalls(ABC):
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        transport = self._transport()
-        answer = await transport.call(
-            transport.groups.DescribeGroup, pb.DescribeGroupRequest(group=group), timeout_s=self.timeout_s, is_read=True
-        )
+        answer = await self._read(self._transport().groups.DescribeGroup, pb.DescribeGroupRequest(group=group))
         return _wire_group.description(answer.group)
 
     async def list_groups(self, prefix: str = "", *, channel: str = "") -> AsyncIterator[GroupSummary]:
         """Yield groups whose names begin with ``prefix``, in order of name; with ``channel``, only its subscribers."""
-        page_token = ""
-        while True:
-            transport = self._transport()
-            request = pb.ListGroupsRequest(prefix=prefix, channel=channel, page_token=page_token)
-            answer = await transport.call(transport.groups.ListGroups, request, timeout_s=self.timeout_s, is_read=True)
+        request = pb.ListGroupsRequest(prefix=prefix, channel=channel)
+        async for answer in self._pages(lambda transport: transport.groups.ListGroups, request):
             for summary in answer.groups:
                 yield _wire_group.summary(summary)
-            page_token = answer.next_page_token
-            if not page_token:
-                return
 
     async def commit_positions(self, commits: Iterable[PositionCommit]) -> None:
         """Advance positions of groups, durably and atomically. A commit below the current position changes nothing.
@@ -142,11 +115,8 @@ class AsyncGroupCalls(ABC):
             GroupFencedError: The member of the commit no longer holds the vchannel.
             PositionBeyondEndError: A position is beyond the end of the log.
         """
-        transport = self._transport()
         request = pb.CommitPositionsRequest(positions=map(_wire.position_commit, commits))
-        await transport.call(
-            transport.groups.CommitPositions, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        await self._change(self._transport().groups.CommitPositions, request, is_idempotent=True)
 
     async def seek_group(
         self, group: str, to: Start, vchannels: str | Iterable[str] = ()
@@ -165,11 +135,8 @@ class AsyncGroupCalls(ABC):
             GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: A position does not exist.
             PositionTrimmedError, PositionBeyondEndError: ``to`` was trimmed, or is beyond the end. Nothing happened.
         """
-        transport = self._transport()
         request = pb.SeekGroupRequest(group=group, vchannels=_names(vchannels), to=_wire_group.start_policy(to))
-        answer = await transport.call(
-            transport.groups.SeekGroup, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        answer = await self._change(self._transport().groups.SeekGroup, request, is_idempotent=True)
         return {each.vchannel: _wire_group.group_position(each) for each in answer.positions}
 
     async def consume(
@@ -273,10 +240,7 @@ class AsyncGroupCalls(ABC):
             await self.create_group(group, channels, start=start, if_not_exists=True)
 
     async def _alter(self, request: pb.AlterGroupRequest) -> GroupDescription:
-        transport = self._transport()
-        answer = await transport.call(
-            transport.groups.AlterGroup, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        answer = await self._change(self._transport().groups.AlterGroup, request, is_idempotent=True)
         return _wire_group.description(answer.group)
 
 

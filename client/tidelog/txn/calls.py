@@ -1,26 +1,15 @@
 """Transaction calls of the asynchronous client: prepared commits, and administration of open transactions."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tidelog.transport.transport import Transport
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.types import Durability, PreparedCommit, PreparedTransaction, TransactionDescription
 from tidelog.v1 import transaction_service_pb2
 from tidelog.wire import protocol as _wire
 
 
-class AsyncTransactionCalls(ABC):
-    """Transactions of any client, for ``AsyncClient``.
-
-    Attributes:
-        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
-    """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+class AsyncTransactionCalls(ServiceCalls):
+    """Transactions of any client, for ``AsyncClient``."""
 
     async def commit_prepared(
         self,
@@ -97,27 +86,16 @@ class AsyncTransactionCalls(ABC):
         Raises:
             TransactionStateError: One is committed or being committed. Nothing changed.
         """
-        transport = self._transport()
         request = transaction_service_pb2.RollbackPreparedTxnsRequest(txns=_wire.prepared(txns))
-        await transport.call(
-            transport.transactions.RollbackPreparedTxns, request, timeout_s=self.timeout_s, is_read=False,
-            is_idempotent=True,
-        )  # fmt: skip
+        await self._change(self._transport().transactions.RollbackPreparedTxns, request, is_idempotent=True)
 
     async def list_txns(self) -> list[TransactionDescription]:
         """Return the open transactions of all clients that have staged a batch or sent a keepalive, oldest first."""
         found: list[TransactionDescription] = []
-        page_token = ""
-        while True:
-            transport = self._transport()
-            request = transaction_service_pb2.ListTxnsRequest(page_token=page_token)
-            answer = await transport.call(
-                transport.transactions.ListTxns, request, timeout_s=self.timeout_s, is_read=True
-            )
+        request = transaction_service_pb2.ListTxnsRequest()
+        async for answer in self._pages(lambda transport: transport.transactions.ListTxns, request):
             found += map(_wire.transaction_description, answer.txns)
-            page_token = answer.next_page_token
-            if not page_token:
-                return found
+        return found
 
     async def describe_txn(self, txn_id: int) -> TransactionDescription:
         """Return the server's description of a transaction of any client.
@@ -126,11 +104,8 @@ class AsyncTransactionCalls(ABC):
             TransactionNotFoundError, TransactionExpiredError, TransactionStateError: The transaction is neither open
                 nor committed.
         """
-        transport = self._transport()
         request = transaction_service_pb2.DescribeTxnRequest(txn_id=txn_id)
-        answer = await transport.call(
-            transport.transactions.DescribeTxn, request, timeout_s=self.timeout_s, is_read=True
-        )
+        answer = await self._read(self._transport().transactions.DescribeTxn, request)
         return _wire.transaction_description(answer.txn)
 
     async def abort_txn(self, txn_id: int, reason: str) -> None:
@@ -140,6 +115,5 @@ class AsyncTransactionCalls(ABC):
             TransactionNotFoundError, TransactionExpiredError, TransactionStateError: The transaction is not open.
             InvalidRequestError: ``reason`` is empty or too long.
         """
-        transport = self._transport()
         request = transaction_service_pb2.AbortTxnRequest(txn_id=txn_id, reason=reason)
-        await transport.call(transport.transactions.AbortTxn, request, timeout_s=self.timeout_s, is_read=False)
+        await self._change(self._transport().transactions.AbortTxn, request)

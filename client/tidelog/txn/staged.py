@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from tidelog.append.numbering import StagedNumbering
@@ -37,14 +36,6 @@ _SIGN_SHARE: Final = 1 / 4
 _UNHEARD: Final = (UnavailableError, DeadlineError)
 # Below the server's limit of unanswered batches, and small enough to bound the memory of unacknowledged batches.
 MAX_UNACKNOWLEDGED: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """Conditions on a vchannel that must hold when the transaction commits; see ``AsyncTransaction.append``."""
-
-    expected_last_tick: int | None = None
-    fencing_token: int | None = None
 
 
 class StagedTransaction:
@@ -135,7 +126,7 @@ class StagedTransaction:
     async def commit(
         self,
         terms: AppendTerms,
-        conditions: Mapping[str, Condition],
+        conditions: Mapping[str, tuple[int | None, int | None]],
         positions: Sequence[PositionCommit],
         *,
         barrier_tick: int,
@@ -145,7 +136,7 @@ class StagedTransaction:
 
         Args:
             terms: Durability of the commit.
-            conditions: Conditions by full name of the vchannel.
+            conditions: Expected last tick and fencing token by full name of the vchannel.
             positions: Positions of consumer groups to commit with it.
             barrier_tick: Tick that every tick of the transaction must exceed; 0 for no barrier.
             timeout_s: Maximum time for the commit.
@@ -158,9 +149,7 @@ class StagedTransaction:
         if self._transport.is_closed:
             raise closed_error("unknown" if self._may_be_committed else "none")
         request = _wire.commit_request(
-            self.txn_id, self._batches, terms.durability,
-            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
-            barrier_tick=barrier_tick, positions=positions,
+            self.txn_id, self._batches, terms.durability, conditions, barrier_tick=barrier_tick, positions=positions,
         )  # fmt: skip
         # Set before the call, which may be cancelled.
         was_in_doubt, self._may_be_committed = self._may_be_committed, True

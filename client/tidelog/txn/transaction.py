@@ -26,7 +26,7 @@ from tidelog.tick import MAX_TICK
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.transport import Transport, deadline_error
 from tidelog.txn.options import HasCommits
-from tidelog.txn.staged import Condition, StagedTransaction
+from tidelog.txn.staged import StagedTransaction
 from tidelog.types import Durability, PositionCommit, PreparedTransaction, TransactionResult
 from tidelog.v1 import group_service_pb2
 from tidelog.wire import protocol as _wire
@@ -234,7 +234,7 @@ class AsyncTransaction:
         async with self._staging:
             self._check(_State.OPEN)
             parts = self._parts.values()
-            if any(part.expected_last_tick is not None or part.fencing_token is not None for part in parts):
+            if any(part.has_conditions for part in parts):
                 raise InvalidRequestError("a transaction with conditions cannot be prepared: commit it")
             if self._positions or self._barrier_tick:
                 raise InvalidRequestError("a transaction with positions or a barrier cannot be prepared: commit it")
@@ -472,13 +472,13 @@ class AsyncTransaction:
         """Commit the staged transaction, again if an earlier attempt had no response."""
         names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
-            name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
-            for name, vchannel in names.items()
+            full_name(vchannel): (part.expected_last_tick, part.fencing_token)
+            for vchannel, part in self._parts.items()
+            if part.has_conditions
         }
-        given = {name: each for name, each in conditions.items() if each != Condition()}
         try:
             result = await staged.commit(
-                self._terms, given, tuple(self._positions.values()), barrier_tick=self._barrier_tick,
+                self._terms, conditions, tuple(self._positions.values()), barrier_tick=self._barrier_tick,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
         except TidelogError as error:

@@ -1,6 +1,6 @@
 """Conversion between the client's types and protocol messages.
 
-Those of scans are in ``tidelog.read.protocol``, those of groups in ``tidelog.groups.protocol``; ``tidelog.admin`` has
+Those of scans are in ``tidelog.read.protocol``, those of groups in ``tidelog.groups.types``; ``tidelog.admin`` has
 those of channels and broadcasts, and ``tidelog.transport.status`` those of errors.
 """
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tidelog.admin.token_types import NewToken, TokenDescription
-from tidelog.admin.tokens import AsyncTokenCalls
+from tidelog.admin.tokens import AsyncTokenCalls, NewToken, TokenDescription
 from tidelog.transport.background import background
 
 
