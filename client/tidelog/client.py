@@ -13,7 +13,7 @@ from tidelog.transport import fork as _fork  # noqa: F401 - imported for its eff
 
 # isort: split
 from tidelog.admin.broadcasts import AsyncBroadcastCalls, BroadcastIds
-from tidelog.admin.channel_types import OwnerDescription, Retention
+from tidelog.admin.channel_types import ChannelSettings
 from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.checkpoints import AsyncCheckpointCalls
 from tidelog.admin.nodes import AsyncNodeCalls
@@ -160,40 +160,33 @@ class AsyncClient(
         """Return the client's log with a WAL accessor's interface and background readers. Does no I/O."""
         return AsyncWal(self)
 
-    async def ensure_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> AsyncChannel:
+    async def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> AsyncChannel:
         """Create a channel if it does not exist, and return its handle. An existing channel keeps its retention.
 
         Raises:
             ChannelAlreadyExistsError: The channel exists with another number of vchannels.
             InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
-        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        await self.create_channel(name, if_not_exists=True, **settings)
         return self.channel(name)
 
     async def wal_name(self) -> str:
         """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
         request = wal_service_pb2.GetWalNameRequest()
-        answer = await self._read(self._transport().wal.GetWalName, request)
+        answer = await self._read(self._services.wal.GetWalName, request)
         return str(answer.wal_name)
 
     async def allocate_ticks(self, count: int = 1) -> range:
         """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
         request = wal_service_pb2.AllocateTicksRequest(count=count)
         # Safe to retry like a read: ticks of a lost answer stay unused, which harms nothing.
-        answer = await self._read(self._transport().wal.AllocateTicks, request)
+        answer = await self._read(self._services.wal.AllocateTicks, request)
         return range(answer.first_tick, answer.first_tick + answer.count)
 
     async def latest_mvcc_tick(self, vchannel: str) -> Tick:
         """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
-        answer = await self._read(self._transport().wal.GetLatestMvccTick, request)
+        answer = await self._read(self._services.wal.GetLatestMvccTick, request)
         return Tick(answer.mvcc_tick)
 
     async def plan_scan(
@@ -230,7 +223,7 @@ class AsyncClient(
             begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
             max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
         )  # fmt: skip
-        answer = await self._read(self._transport().wal.PlanScan, request)
+        answer = await self._read(self._services.wal.PlanScan, request)
         return _wire.plan(answer)
 
     async def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
@@ -244,7 +237,7 @@ class AsyncClient(
         """
         request = _requests.trim_request(vchannel, None if before is None else position(before), everything=everything)
         # A trim before a fixed position is idempotent; `everything` grows between attempts.
-        answer = await self._change(self._transport().wal.Trim, request, is_idempotent=not everything)
+        answer = await self._change(self._services.wal.Trim, request, is_idempotent=not everything)
         return Tick(answer.first_available_tick)
 
     async def open_producer(
@@ -271,7 +264,7 @@ class AsyncClient(
         )
         # Safe to retry: a second attempt raises the epoch again, and fences a process that opened it in between as any
         # later open does.
-        answer = await self._change(self._transport().wal.OpenProducer, request, is_idempotent=True)
+        answer = await self._change(self._services.wal.OpenProducer, request, is_idempotent=True)
         return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
 
     async def fence(self, vchannel: str, fencing_token: int) -> None:
@@ -288,7 +281,7 @@ class AsyncClient(
         """
         check_fencing_token(fencing_token)
         request = wal_service_pb2.SetFencingTokenRequest(vchannel=vchannel, fencing_token=fencing_token)
-        await self._change(self._transport().wal.SetFencingToken, request, is_idempotent=True)
+        await self._change(self._services.wal.SetFencingToken, request, is_idempotent=True)
 
     async def append(
         self,
@@ -533,7 +526,7 @@ class AsyncClient(
             options=options,
         )
         answer = await transport.call(
-            transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True,
+            transport.services.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True,
             is_idempotent=options.HasField("producer"),
         )  # fmt: skip
         return _wire.append_result(answer.result)

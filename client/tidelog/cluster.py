@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, ChannelSettings, CreateOptions, Retention, RetentionChange
 from tidelog.admin.channels import partly_done
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
@@ -78,53 +78,24 @@ class AsyncCluster:
         """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
         return (await self.client_of(name.partition("/")[0])).vchannel(name)
 
-    async def create_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    async def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create a channel on the node with the fewest vchannels. Raises as ``AsyncClient.create_channel``."""
-        created = await self.create_channels(
-            [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-        )
-        return created[0]
+        return (await self.create_channels([name], **options))[0]
 
     async def create_channels(
-        self,
-        names: Iterable[str] = (),
-        *,
-        number: int = 0,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
+        self, names: Iterable[str] = (), *, number: int = 0, **options: Unpack[CreateOptions]
     ) -> list[ChannelDescription]:
         """Create channels, each on the node with the fewest vchannels. Raises as ``AsyncClient.create_channels``."""
         wanted = list(names)
         created = await self._ask_any(
-            lambda client: client.create_channels(
-                wanted, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner,
-                retention=retention,
-            ),
-            is_read=False,
-        )  # fmt: skip
+            lambda client: client.create_channels(wanted, number=number, **options), is_read=False
+        )
         # The node that created them does not know the details of channels that other nodes own.
         return await self.describe_channels([channel.name for channel in created])
 
-    async def ensure_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> AsyncChannel:
+    async def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> AsyncChannel:
         """Create a channel if it does not exist, and return its handle. Raises as ``AsyncClient.ensure_channel``."""
-        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        await self.create_channel(name, if_not_exists=True, **settings)
         return await self.channel(name)
 
     async def alter_channels(

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Sequence
 from typing import Any, Unpack
 
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, CreateOptions, Retention, RetentionChange
 from tidelog.append.options import AppendOptions
 from tidelog.append.producer import AsyncProducer, ProducerOptions
 from tidelog.append.sizes import Appendable
@@ -89,18 +89,9 @@ class AsyncChannel:
         """Return a handle for the vchannel with this index; the first is 0."""
         return AsyncVchannel(self._client, f"{self.name}/{index}")
 
-    async def create(
-        self,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    async def create(self, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create the channel; see ``AsyncClient.create_channel``."""
-        return await self._client.create_channel(
-            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-        )
+        return await self._client.create_channel(self.name, **options)
 
     async def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
         """Change settings of the channel; see ``AsyncClient.alter_channels``."""

@@ -53,7 +53,7 @@ class BroadcastIds:
         transport = self._transport
         # A close waits for the broadcast that needs the id, so it also waits for this call.
         answer = await transport.call(
-            transport.wal.AllocateTicks, request, timeout_s=timeout_s, is_read=True, holds_close=True
+            transport.services.wal.AllocateTicks, request, timeout_s=timeout_s, is_read=True, holds_close=True
         )
         # This may replace the rest of a block that a concurrent call stored; unused ids harm nothing.
         self._ids = iter(range(answer.first_tick, answer.first_tick + answer.count))
@@ -135,7 +135,7 @@ class AsyncBroadcastCalls(ServiceCalls):
         """
         names = [vchannels] if isinstance(vchannels, str) else vchannels
         request = pb.AckRequest(broadcast_id=broadcast_id, vchannels=names)
-        await self._change(self._transport().broadcasts.Ack, request, is_idempotent=True)
+        await self._change(self._services.broadcasts.Ack, request, is_idempotent=True)
 
     async def ack_batch(self, batch: Batch) -> None:
         """Acknowledge a broadcast delivered by a scan, on the vchannel that delivered it. See ``ack``.
@@ -198,7 +198,7 @@ class AsyncBroadcastCalls(ServiceCalls):
     async def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> AsyncIterator[BroadcastSummary]:
         """Yield broadcasts in one of ``states``, in order of id. Finished ones are remembered for at most a day."""
         request = pb.ListBroadcastsRequest(states=_wire_broadcast.states(states))
-        async for answer in self._pages(lambda transport: transport.broadcasts.ListBroadcasts, request):
+        async for answer in self._pages(lambda services: services.broadcasts.ListBroadcasts, request):
             for summary in answer.broadcasts:
                 yield _wire_broadcast.summary(summary)
 
@@ -209,7 +209,7 @@ class AsyncBroadcastCalls(ServiceCalls):
             BroadcastNotFoundError: The id is unknown, or the server has forgotten the broadcast.
         """
         request = pb.DescribeBroadcastRequest(broadcast_id=broadcast_id)
-        answer = await self._read(self._transport().broadcasts.DescribeBroadcast, request)
+        answer = await self._read(self._services.broadcasts.DescribeBroadcast, request)
         return _wire_broadcast.description(answer)
 
     async def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
@@ -227,7 +227,7 @@ class AsyncBroadcastCalls(ServiceCalls):
             InvalidRequestError: ``reason`` is empty or too long.
         """
         request = pb.AbortBroadcastRequest(broadcast_id=broadcast_id, reason=reason)
-        answer = await self._change(self._transport().broadcasts.AbortBroadcast, request, is_idempotent=True)
+        answer = await self._change(self._services.broadcasts.AbortBroadcast, request, is_idempotent=True)
         return _wire_broadcast.summary(answer.summary)
 
     async def _send(self, request: pb.BroadcastRequest, end_s: float) -> BroadcastResult:

@@ -72,6 +72,30 @@ class Retention:
         )
 
 
+class ChannelSettings(TypedDict, total=False):
+    """Settings of new channels.
+
+    Attributes:
+        vchannels: Number of vchannels of each channel; default 1.
+        owner: Creator, for information only; default None.
+        retention: Retention; default None, which keeps all messages.
+    """
+
+    vchannels: int
+    owner: OwnerDescription | None
+    retention: Retention | None
+
+
+class CreateOptions(ChannelSettings, total=False):
+    """Options of the creation of channels.
+
+    Attributes:
+        if_not_exists: Accept channels that exist, and do not change them; default False.
+    """
+
+    if_not_exists: bool
+
+
 class RetentionChange(TypedDict, total=False):
     """Settings of a Retention to change: an absent setting is not changed, None removes a limit."""
 

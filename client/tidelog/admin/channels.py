@@ -1,10 +1,10 @@
 """Channel calls of the asynchronous client: create, alter, describe, list and destroy."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from tidelog.admin import channel_types as _wire
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, CreateOptions, OwnerDescription, Retention, RetentionChange
 from tidelog.errors import ChannelsPartlyDoneError, TidelogError
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import channel_service_pb2 as pb
@@ -20,35 +20,17 @@ class AsyncChannelCalls(ServiceCalls):
     If one of them fails after others have succeeded, the call raises ``ChannelsPartlyDoneError``, which lists both.
     """
 
-    async def create_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    async def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create a channel, durably, and return it.
 
         Raises:
             ChannelAlreadyExistsError: The channel exists; with ``if_not_exists``, with another number of vchannels.
             InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
-        created = await self.create_channels(
-            [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-        )
-        return created[0]
+        return (await self._create([name], 0, **options))[0]
 
     async def create_channels(
-        self,
-        names: Iterable[str] = (),
-        *,
-        number: int = 0,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
+        self, names: Iterable[str] = (), *, number: int = 0, **options: Unpack[CreateOptions]
     ) -> list[ChannelDescription]:
         """Create channels, durably: ``names``, or ``number`` channels named by the server. Each request is atomic.
 
@@ -59,18 +41,29 @@ class AsyncChannelCalls(ServiceCalls):
             InvalidRequestError: A name, number or setting is invalid. None was created.
             ChannelsPartlyDoneError: There are more than 100, and some were created.
         """
+        return await self._create(list(names), number, **options)
+
+    async def _create(
+        self,
+        wanted: Sequence[str],
+        number: int,
+        *,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> list[ChannelDescription]:
         settings: dict[str, Any] = {
             "owner": _wire.owner_to_wire(owner), "vchannels": vchannels, "if_not_exists": if_not_exists,
             "retention": _wire.retention_to_wire(retention),
         }  # fmt: skip
-        wanted = list(names)
         if number and not wanted:
             requests = [pb.CreateChannelsRequest(number=share, **settings) for share in _shares(number)]
         else:
             # If both or neither are given, the server reports the error.
             requests = [pb.CreateChannelsRequest(names=part, number=number, **settings) for part in _parts(wanted)]
         # A retry is safe only if channels may exist already.
-        answers = await self._in_turn(self._transport().channels.CreateChannels, requests, is_idempotent=if_not_exists)
+        answers = await self._in_turn(self._services.channels.CreateChannels, requests, is_idempotent=if_not_exists)
         return [_wire.channel_description(channel) for answer in answers for channel in answer.channels]
 
     async def alter_channels(
@@ -89,7 +82,7 @@ class AsyncChannelCalls(ServiceCalls):
         """
         change = _wire.retention_change(retention)
         requests = [pb.AlterChannelsRequest(names=part, retention=change) for part in _parts(list(names))]
-        answers = await self._in_turn(self._transport().channels.AlterChannels, requests, is_idempotent=True)
+        answers = await self._in_turn(self._services.channels.AlterChannels, requests, is_idempotent=True)
         return [_wire.channel_description(channel) for answer in answers for channel in answer.channels]
 
     async def destroy_channels(
@@ -106,7 +99,7 @@ class AsyncChannelCalls(ServiceCalls):
             pb.DestroyChannelsRequest(names=part, ignore_missing=ignore_missing, force=force)
             for part in _parts(list(names))
         ]
-        answers = await self._in_turn(self._transport().channels.DestroyChannels, requests)
+        answers = await self._in_turn(self._services.channels.DestroyChannels, requests)
         return [name for answer in answers for name in answer.names]
 
     async def describe_channels(
@@ -120,14 +113,14 @@ class AsyncChannelCalls(ServiceCalls):
         channels: list[ChannelDescription] = []
         for part in _parts(list(names)):
             request = pb.DescribeChannelsRequest(names=part, ignore_missing=ignore_missing)
-            answer = await self._read(self._transport().channels.DescribeChannels, request)
+            answer = await self._read(self._services.channels.DescribeChannels, request)
             channels += map(_wire.channel_description, answer.channels)
         return channels
 
     async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
         """Yield the channels whose names begin with ``prefix``, in order of name."""
         request = pb.ListChannelsRequest(prefix=prefix)
-        async for answer in self._pages(lambda transport: transport.channels.ListChannels, request):
+        async for answer in self._pages(lambda services: services.channels.ListChannels, request):
             for channel in answer.channels:
                 yield _wire.channel_description(channel)
 

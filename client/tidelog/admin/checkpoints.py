@@ -1,11 +1,10 @@
 """Checkpoint calls of the asynchronous client."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.transport.transport import Transport
+from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import backup_service_pb2 as pb
 
 # A checkpoint flushes memory to disk first.
@@ -39,18 +38,8 @@ class CheckpointDescription:
     lease_s: float
 
 
-class AsyncCheckpointCalls(ABC):
-    """Checkpoints for backups, for ``AsyncClient``.
-
-    Attributes:
-        timeout_s: Timeout of a call in seconds, except ``create_checkpoint``.
-    """
-
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+class AsyncCheckpointCalls(ServiceCalls):
+    """Checkpoints for backups, for ``AsyncClient``."""
 
     async def create_checkpoint(
         self, *, lease_s: float | None = None, timeout_s: float = _CREATE_WITHIN_S
@@ -73,7 +62,9 @@ class AsyncCheckpointCalls(ABC):
         """
         transport = self._transport()
         request = pb.CreateCheckpointRequest(lease_ms=0 if lease_s is None else round(lease_s * 1_000))
-        answer = await transport.call(transport.backups.CreateCheckpoint, request, timeout_s=timeout_s, is_read=False)
+        answer = await transport.call(
+            transport.services.backups.CreateCheckpoint, request, timeout_s=timeout_s, is_read=False
+        )
         return _description(answer.checkpoint)
 
     async def keep_checkpoint(self, checkpoint_id: str) -> None:
@@ -82,11 +73,8 @@ class AsyncCheckpointCalls(ABC):
         Raises:
             CheckpointNotFoundError: The lease has ended, or the server has restarted.
         """
-        transport = self._transport()
         request = pb.KeepCheckpointRequest(checkpoint_id=checkpoint_id)
-        await transport.call(
-            transport.backups.KeepCheckpoint, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        await self._change(self._services.backups.KeepCheckpoint, request, is_idempotent=True)
 
     async def release_checkpoint(self, checkpoint_id: str, *, is_backed_up: bool = False) -> None:
         """Delete a checkpoint; succeeds if it does not exist. Requires ``backup``.
@@ -95,19 +83,12 @@ class AsyncCheckpointCalls(ABC):
             checkpoint_id: Id of the checkpoint.
             is_backed_up: Whether a complete backup was made from it. The server's metrics report the last one's time.
         """
-        transport = self._transport()
         request = pb.ReleaseCheckpointRequest(checkpoint_id=checkpoint_id, is_backed_up=is_backed_up)
-        await transport.call(
-            transport.backups.ReleaseCheckpoint, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
-        )
+        await self._change(self._services.backups.ReleaseCheckpoint, request, is_idempotent=True)
 
     async def list_checkpoints(self) -> Sequence[CheckpointDescription]:
         """Return all checkpoints of the server, oldest first. Requires ``backup``."""
-        transport = self._transport()
-        request = pb.ListCheckpointsRequest()
-        answer = await transport.call(
-            transport.backups.ListCheckpoints, request, timeout_s=self.timeout_s, is_read=True
-        )
+        answer = await self._read(self._services.backups.ListCheckpoints, pb.ListCheckpointsRequest())
         return [_description(checkpoint) for checkpoint in answer.checkpoints]
 
 

@@ -35,7 +35,7 @@ class AsyncNodeCalls(ServiceCalls):
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster as this server sees it; a single server has no nodes."""
-        answer = await self._read(self._transport().cluster.DescribeCluster, pb.DescribeClusterRequest())
+        answer = await self._read(self._services.cluster.DescribeCluster, pb.DescribeClusterRequest())
         return _wire.cluster(answer)
 
     async def reach(self, timeout_s: float) -> None:
@@ -56,7 +56,7 @@ class AsyncNodeCalls(ServiceCalls):
         found: dict[str, ChannelOwner] = {}
         for begin in range(0, len(wanted), _NAMES_PER_REQUEST):
             request = pb.LocateChannelsRequest(names=wanted[begin : begin + _NAMES_PER_REQUEST])
-            answer = await self._read(self._transport().cluster.LocateChannels, request)
+            answer = await self._read(self._services.cluster.LocateChannels, request)
             found |= _wire.owners(answer.owners)
         return found
 

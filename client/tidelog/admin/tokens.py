@@ -63,13 +63,13 @@ class AsyncTokenCalls(ServiceCalls):
         request = pb.CreateTokenRequest(
             description=description, grants=grants, lifetime_ms=0 if lifetime_s is None else round(lifetime_s * 1_000)
         )
-        answer = await self._change(self._transport().tokens.CreateToken, request)
+        answer = await self._change(self._services.tokens.CreateToken, request)
         return NewToken(answer.token, _description(answer.description))
 
     async def list_tokens(self, *, everything: bool = False) -> AsyncIterator[TokenDescription]:
         """Yield tokens in order of id; with ``everything`` also revoked and expired ones. Requires ``admin.read``."""
         request = pb.ListTokensRequest(all=everything)
-        async for answer in self._pages(lambda transport: transport.tokens.ListTokens, request):
+        async for answer in self._pages(lambda services: services.tokens.ListTokens, request):
             for described in answer.tokens:
                 yield _description(described)
 
@@ -83,7 +83,7 @@ class AsyncTokenCalls(ServiceCalls):
             InvalidRequestError: ``token_id`` is not a valid id.
         """
         request = pb.RevokeTokenRequest(token_id=token_id)
-        answer = await self._change(self._transport().tokens.RevokeToken, request, is_idempotent=True)
+        answer = await self._change(self._services.tokens.RevokeToken, request, is_idempotent=True)
         return _description(answer.description)
 
 

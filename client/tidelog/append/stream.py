@@ -310,7 +310,11 @@ class AppendStream:
         if self._was_broken:
             request = wal_service_pb2.GetWalNameRequest()
             await transport.call(
-                transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True, holds_close=True
+                transport.services.wal.GetWalName,
+                request,
+                timeout_s=transport.connect_timeout_s,
+                is_read=True,
+                holds_close=True,
             )
 
     async def _serve(self, call: Any) -> TidelogError:

@@ -52,7 +52,7 @@ class AsyncGroupCalls(ServiceCalls):
         request = pb.CreateGroupRequest(
             group=group, channels=_names(channels), start=_wire_group.start_policy(start), if_not_exists=if_not_exists
         )
-        answer = await self._change(self._transport().groups.CreateGroup, request, is_idempotent=if_not_exists)
+        answer = await self._change(self._services.groups.CreateGroup, request, is_idempotent=if_not_exists)
         return _wire_group.description(answer.group)
 
     async def destroy_group(self, group: str, *, ignore_missing: bool = False, force: bool = False) -> bool:
@@ -63,7 +63,7 @@ class AsyncGroupCalls(ServiceCalls):
             GroupInUseError: The group has members, and ``force`` is not set. Nothing happened.
         """
         request = pb.DestroyGroupRequest(group=group, ignore_missing=ignore_missing, force=force)
-        answer = await self._change(self._transport().groups.DestroyGroup, request, is_idempotent=ignore_missing)
+        answer = await self._change(self._services.groups.DestroyGroup, request, is_idempotent=ignore_missing)
         return bool(answer.existed)
 
     async def subscribe_group(
@@ -96,13 +96,13 @@ class AsyncGroupCalls(ServiceCalls):
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        answer = await self._read(self._transport().groups.DescribeGroup, pb.DescribeGroupRequest(group=group))
+        answer = await self._read(self._services.groups.DescribeGroup, pb.DescribeGroupRequest(group=group))
         return _wire_group.description(answer.group)
 
     async def list_groups(self, prefix: str = "", *, channel: str = "") -> AsyncIterator[GroupSummary]:
         """Yield groups whose names begin with ``prefix``, in order of name; with ``channel``, only its subscribers."""
         request = pb.ListGroupsRequest(prefix=prefix, channel=channel)
-        async for answer in self._pages(lambda transport: transport.groups.ListGroups, request):
+        async for answer in self._pages(lambda services: services.groups.ListGroups, request):
             for summary in answer.groups:
                 yield _wire_group.summary(summary)
 
@@ -116,7 +116,7 @@ class AsyncGroupCalls(ServiceCalls):
             PositionBeyondEndError: A position is beyond the end of the log.
         """
         request = pb.CommitPositionsRequest(positions=map(_wire.position_commit, commits))
-        await self._change(self._transport().groups.CommitPositions, request, is_idempotent=True)
+        await self._change(self._services.groups.CommitPositions, request, is_idempotent=True)
 
     async def seek_group(
         self, group: str, to: Start, vchannels: str | Iterable[str] = ()
@@ -136,7 +136,7 @@ class AsyncGroupCalls(ServiceCalls):
             PositionTrimmedError, PositionBeyondEndError: ``to`` was trimmed, or is beyond the end. Nothing happened.
         """
         request = pb.SeekGroupRequest(group=group, vchannels=_names(vchannels), to=_wire_group.start_policy(to))
-        answer = await self._change(self._transport().groups.SeekGroup, request, is_idempotent=True)
+        answer = await self._change(self._services.groups.SeekGroup, request, is_idempotent=True)
         return {each.vchannel: _wire_group.group_position(each) for each in answer.positions}
 
     async def consume(
@@ -240,7 +240,7 @@ class AsyncGroupCalls(ServiceCalls):
             await self.create_group(group, channels, start=start, if_not_exists=True)
 
     async def _alter(self, request: pb.AlterGroupRequest) -> GroupDescription:
-        answer = await self._change(self._transport().groups.AlterGroup, request, is_idempotent=True)
+        answer = await self._change(self._services.groups.AlterGroup, request, is_idempotent=True)
         return _wire_group.description(answer.group)
 
 

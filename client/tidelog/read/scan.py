@@ -395,7 +395,7 @@ async def _read_one(call: Any) -> bytes | None:
 
 async def _take_tick(transport: Transport) -> Tick:
     request = wal_service_pb2.AllocateTicksRequest(count=1)
-    answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
+    answer = await transport.call(transport.services.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
     return Tick(answer.first_tick)
 
 

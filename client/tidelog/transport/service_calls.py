@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from tidelog.transport.transport import Transport, UnaryMethod
+from tidelog.transport.transport import Connection, Transport, UnaryMethod
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -23,6 +23,11 @@ class ServiceCalls(ABC):
     def _transport(self) -> Transport:
         """Return the transport of this event loop."""
 
+    @property
+    def _services(self) -> Connection:
+        """The stubs of the services. Raises ClosedError once the client is closed."""
+        return self._transport().services
+
     async def _read(self, method: UnaryMethod[_Request, _Response], request: _Request) -> _Response:
         """Return the response to a request that only reads."""
         return await self._transport().call(method, request, timeout_s=self.timeout_s, is_read=True)
@@ -35,10 +40,10 @@ class ServiceCalls(ABC):
             method, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=is_idempotent
         )
 
-    async def _pages(self, method: Callable[[Transport], Any], request: Any) -> AsyncIterator[Any]:
+    async def _pages(self, method: Callable[[Connection], Any], request: Any) -> AsyncIterator[Any]:
         """Yield the responses to a request whose result comes in pages."""
         while True:
-            answer = await self._read(method(self._transport()), request)
+            answer = await self._read(method(self._services), request)
             yield answer
             if not answer.next_page_token:
                 return

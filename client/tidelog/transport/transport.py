@@ -70,13 +70,25 @@ WARN_EVERY_S: Final = 10.0
 
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
-_Open = TypeVar("_Open")
 
 Metadata = tuple[tuple[str, str], ...]
 
 _CLIENT_ID_KEY: Final = "tidelog-client-id"
 _LOST_CODES: Final = frozenset(
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+)
+
+
+# In the order of Connection. Why Any: generated code has no annotations, and serves both kinds of channel.
+_STUBS: Final[tuple[Callable[[Any], Any], ...]] = (
+    wal_service_pb2_grpc.WalServiceStub,
+    channel_service_pb2_grpc.ChannelServiceStub,
+    transaction_service_pb2_grpc.TransactionServiceStub,
+    broadcast_service_pb2_grpc.BroadcastServiceStub,
+    group_service_pb2_grpc.GroupServiceStub,
+    cluster_service_pb2_grpc.ClusterServiceStub,
+    token_service_pb2_grpc.TokenServiceStub,
+    backup_service_pb2_grpc.BackupServiceStub,
 )
 
 
@@ -106,24 +118,25 @@ class Connection:
 
     Attributes:
         channel: Its gRPC channel.
-        wal: Stub of WalService.
-        broadcasts: Stub of BroadcastService.
-        groups: Stub of GroupService.
-        cluster: Stub of ClusterService.
         append_stream: Method AppendStream, with requests as bytes.
         scan: Method Scan, with responses as bytes.
         join_group: Method JoinGroup.
+        wal, channels, transactions, broadcasts, groups, cluster, tokens, backups: Stubs of the services.
         scans: Number of scans and long-waiting calls in progress on it.
     """
 
     channel: grpc.aio.Channel
-    wal: Any
-    broadcasts: Any
-    groups: Any
-    cluster: Any
     append_stream: Any
     scan: Any
     join_group: Any
+    wal: Any
+    channels: Any
+    transactions: Any
+    broadcasts: Any
+    groups: Any
+    cluster: Any
+    tokens: Any
+    backups: Any
     scans: int = 0
 
 
@@ -156,33 +169,13 @@ class Transport:
         self._waiting = 0
         self._may_warn_at_s = 0.0
         self._connections = [self._new_connection()]
-        first = self._connections[0].channel
-        self._channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
-        self._tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
-        self._backups = _stub(backup_service_pb2_grpc.BackupServiceStub, first)
-        self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
-
-    @property
-    def channels(self) -> Any:
-        """ChannelService on the first connection. As all services, raises ClosedError once the client is closed."""
-        return self._open(self._channels)
-
-    @property
-    def tokens(self) -> Any:
-        """TokenService on the first connection."""
-        return self._open(self._tokens)
-
-    @property
-    def backups(self) -> Any:
-        """BackupService on the first connection."""
-        return self._open(self._backups)
 
     @property
     def transactions(self) -> Any:
         """TransactionService on the first connection; a transaction may outlive its client."""
-        if self._transactions is None:
+        if self.is_closed:
             raise ClosedError("the client was closed: its open transactions expire with their keepalive")
-        return self._transactions
+        return self.services.transactions
 
     @property
     def can_renew_token(self) -> bool:
@@ -205,29 +198,9 @@ class Transport:
         return self.calls.is_idle
 
     @property
-    def wal(self) -> Any:
-        """WalService on the first connection."""
-        return self._first.wal
-
-    @property
-    def broadcasts(self) -> Any:
-        """BroadcastService on the first connection."""
-        return self._first.broadcasts
-
-    @property
-    def groups(self) -> Any:
-        """GroupService on the first connection."""
-        return self._first.groups
-
-    @property
-    def cluster(self) -> Any:
-        """ClusterService on the first connection."""
-        return self._first.cluster
-
-    @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
-        return partial(self._first.append_stream, metadata=self._call_metadata())
+        return partial(self.services.append_stream, metadata=self._call_metadata())
 
     def metadata(self) -> Metadata:
         """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""
@@ -271,7 +244,8 @@ class Transport:
         Raises:
             ClosedError: The connections are closed.
         """
-        self._open(self._connections)
+        if not self._connections:
+            raise closed_error()
         for connection in self._connections:
             if connection.scans < _SCANS_PER_CONNECTION:
                 break
@@ -387,12 +361,12 @@ class Transport:
             await asyncio.sleep(pause_s)
 
     def _is_ready(self) -> bool:
-        return self._first.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+        return self.services.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
 
     async def _ready(self, timeout_s: float, *, tries_once: bool = False) -> None:
         if self._is_ready():
             return
-        channel = self._first.channel
+        channel = self.services.channel
         timeout_s = min(timeout_s, self.connect_timeout_s)
         within = f" within {timeout_s:.1f} s"
         try:
@@ -407,15 +381,11 @@ class Transport:
         raise UnavailableError(f"no connection to {self.endpoint}{within}{why}")
 
     @property
-    def _first(self) -> Connection:
-        """The first connection. Raises ClosedError."""
-        return self._open(self._connections)[0]
-
-    def _open(self, of_connections: _Open) -> _Open:
-        """Return the argument, which belongs to the connections. Raises ClosedError if they are closed."""
+    def services(self) -> Connection:
+        """The first connection, with the stubs of all services. Raises ClosedError once the client is closed."""
         if not self._connections:
             raise closed_error()
-        return of_connections
+        return self._connections[0]
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of a call, including its span if tracing is enabled."""
@@ -435,7 +405,6 @@ class Transport:
         connections, self._connections = self._connections, []
         for connection in connections:
             await connection.channel.close()
-        self._channels = self._tokens = self._backups = self._transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:
@@ -451,16 +420,13 @@ class Transport:
         scan: Any = channel.unary_stream(
             "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
         )
-        wal = _stub(wal_service_pb2_grpc.WalServiceStub, channel)
-        broadcasts = _stub(broadcast_service_pb2_grpc.BroadcastServiceStub, channel)
-        groups = _stub(group_service_pb2_grpc.GroupServiceStub, channel)
-        cluster = _stub(cluster_service_pb2_grpc.ClusterServiceStub, channel)
         join_group: Any = channel.stream_stream(
             "/tidelog.v1.GroupService/JoinGroup",
             request_serializer=group_service_pb2.JoinGroupRequest.SerializeToString,
             response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
         )
-        return Connection(channel, wal, broadcasts, groups, cluster, append_stream, scan, join_group)
+        stubs = (kind(channel) for kind in _STUBS)
+        return Connection(channel, append_stream, scan, join_group, *stubs)
 
 
 async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
@@ -488,8 +454,3 @@ def _is_lost(failure: Exception) -> bool:
 def deadline_error(what: str, timeout_s: float) -> TidelogError:
     """Return the error for a request that was not sent before its timeout."""
     return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing changed; retry, or wait longer")
-
-
-def _stub(kind: Any, channel: grpc.aio.Channel) -> Any:
-    """Return the stub of a service. Why Any: generated code has no annotations, and serves both kinds of channel."""
-    return kind(channel)

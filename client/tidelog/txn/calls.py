@@ -62,17 +62,12 @@ class AsyncTransactionCalls(ServiceCalls):
             TidelogError: If ``effect`` is ``unknown``, repeat the call to learn the outcome; else nothing happened.
             ValueError: ``app_version`` is not in 0 to 2^63 - 1.
         """
-        request = _wire.commit_prepared_request(
-            txns,
-            app_id,
-            app_version,
-            barrier_tick=barrier_tick,
-            durability=durability,
-            is_last=is_last,
-            is_first=is_first,
-            query_id=query_id,
+        _wire.check_app_version(app_version)
+        request = transaction_service_pb2.CommitPreparedTxnsRequest(
+            txns=_wire.prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
+            durability=_wire.DURABILITIES[durability], is_last=is_last, is_first=is_first, query_id=query_id,
             any_vchannel=any_vchannel,
-        )
+        )  # fmt: skip
         transport = self._transport()
         answer = await transport.call(
             transport.transactions.CommitPreparedTxns, request,
@@ -87,13 +82,13 @@ class AsyncTransactionCalls(ServiceCalls):
             TransactionStateError: One is committed or being committed. Nothing changed.
         """
         request = transaction_service_pb2.RollbackPreparedTxnsRequest(txns=_wire.prepared(txns))
-        await self._change(self._transport().transactions.RollbackPreparedTxns, request, is_idempotent=True)
+        await self._change(self._services.transactions.RollbackPreparedTxns, request, is_idempotent=True)
 
     async def list_txns(self) -> list[TransactionDescription]:
         """Return the open transactions of all clients that have staged a batch or sent a keepalive, oldest first."""
         found: list[TransactionDescription] = []
         request = transaction_service_pb2.ListTxnsRequest()
-        async for answer in self._pages(lambda transport: transport.transactions.ListTxns, request):
+        async for answer in self._pages(lambda services: services.transactions.ListTxns, request):
             found += map(_wire.transaction_description, answer.txns)
         return found
 
@@ -105,7 +100,7 @@ class AsyncTransactionCalls(ServiceCalls):
                 nor committed.
         """
         request = transaction_service_pb2.DescribeTxnRequest(txn_id=txn_id)
-        answer = await self._read(self._transport().transactions.DescribeTxn, request)
+        answer = await self._read(self._services.transactions.DescribeTxn, request)
         return _wire.transaction_description(answer.txn)
 
     async def abort_txn(self, txn_id: int, reason: str) -> None:
@@ -116,4 +111,4 @@ class AsyncTransactionCalls(ServiceCalls):
             InvalidRequestError: ``reason`` is empty or too long.
         """
         request = transaction_service_pb2.AbortTxnRequest(txn_id=txn_id, reason=reason)
-        await self._change(self._transport().transactions.AbortTxn, request)
+        await self._change(self._services.transactions.AbortTxn, request)

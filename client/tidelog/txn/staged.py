@@ -148,8 +148,15 @@ class StagedTransaction:
         """
         if self._transport.is_closed:
             raise closed_error("unknown" if self._may_be_committed else "none")
-        request = _wire.commit_request(
-            self.txn_id, self._batches, terms.durability, conditions, barrier_tick=barrier_tick, positions=positions,
+        request = transaction_service_pb2.CommitTxnRequest(
+            txn_id=self.txn_id, batches=self._batches, durability=_wire.DURABILITIES[terms.durability],
+            conditions=[
+                transaction_service_pb2.CommitCondition(
+                    vchannel=vchannel, expected_last_tick=expected_last_tick, fencing_token=fencing_token or 0
+                )
+                for vchannel, (expected_last_tick, fencing_token) in conditions.items()
+            ],
+            barrier_tick=barrier_tick, positions=map(_wire.position_commit, positions),
         )  # fmt: skip
         # Set before the call, which may be cancelled.
         was_in_doubt, self._may_be_committed = self._may_be_committed, True

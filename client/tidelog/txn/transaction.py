@@ -524,7 +524,11 @@ class AsyncTransaction:
                 positions=map(_wire.position_commit, self._positions.values())
             )
             await transport.call(
-                transport.groups.CommitPositions, request, timeout_s=self._timeout_s, is_read=False, is_idempotent=True
+                transport.services.groups.CommitPositions,
+                request,
+                timeout_s=self._timeout_s,
+                is_read=False,
+                is_idempotent=True,
             )
 
     def _give_up(self, submission: TransactionSubmission) -> TidelogError:

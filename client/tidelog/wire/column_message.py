@@ -4,7 +4,7 @@ from typing import Final
 
 from tidelog.v1 import message_pb2
 from tidelog.wire.columns import Buffer, Columns
-from tidelog.wire.layout import COUNT, CRC32C, NAMES_BY_TAG, TXN_ENDS, UNIFORM_TYPE
+from tidelog.wire.layout import COLUMN_NAMES, COUNT, CRC32C, NAMES_BY_TAG, TXN_ENDS, UNIFORM_TYPE
 from tidelog.wire.protowire import fields
 
 _UINT32: Final = 0xFFFF_FFFF
@@ -16,20 +16,13 @@ _VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_value
 
 def columns_to_wire(columns: Columns) -> message_pb2.Columns:
     """Return ``columns`` as the protocol message."""
-    if columns.is_plain:
-        return message_pb2.Columns(
-            count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
-            uniform_type=columns.uniform_type, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
-        )  # fmt: skip
-    return message_pb2.Columns(
-        count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
-        key_offsets=columns.key_offsets, keys=bytes(columns.keys), key_validity=columns.key_validity,
-        uniform_type=columns.uniform_type, types=columns.types,
-        property_list_offsets=columns.property_list_offsets, property_key_offsets=columns.property_key_offsets,
-        property_keys=bytes(columns.property_keys), property_value_offsets=columns.property_value_offsets,
-        property_values=bytes(columns.property_values), event_times_ms=columns.event_times_ms,
-        event_time_validity=columns.event_time_validity, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
-    )  # fmt: skip
+    wire = message_pb2.Columns(
+        count=columns.count, uniform_type=columns.uniform_type, crc32c=columns.crc32c, txn_ends=columns.txn_ends
+    )
+    for name in COLUMN_NAMES.values():
+        if column := getattr(columns, name):
+            setattr(wire, name, bytes(column))
+    return wire
 
 
 def columns_from_wire(encoded: Buffer) -> Columns:

@@ -38,7 +38,7 @@ from tidelog.wire.protowire import (
     varint,
 )
 
-_DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
+DURABILITIES: Final[Mapping[Durability | None, message_pb2.Durability]] = {
     None: message_pb2.DURABILITY_UNSPECIFIED,
     "sync": message_pb2.DURABILITY_SYNC,
     "os": message_pb2.DURABILITY_OS,
@@ -77,7 +77,7 @@ def append_options(
     if isinstance(producer, StagedSequence):
         return wal_service_pb2.AppendOptions(txn_id=producer.txn_id, txn_sequence=producer.sequence)
     return wal_service_pb2.AppendOptions(
-        barrier_tick=barrier_tick, durability=_DURABILITIES[terms.durability], expected_last_tick=expected_last_tick,
+        barrier_tick=barrier_tick, durability=DURABILITIES[terms.durability], expected_last_tick=expected_last_tick,
         fencing_token=terms.fencing_token or 0, producer=_producer(producer),
     )  # fmt: skip
 
@@ -206,32 +206,6 @@ def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
 
 
-def commit_request(
-    txn_id: int,
-    batches: int,
-    durability: Durability | None,
-    conditions: Mapping[str, tuple[int | None, int | None]],
-    *,
-    barrier_tick: int,
-    positions: Sequence[PositionCommit],
-) -> transaction_service_pb2.CommitTxnRequest:
-    """Return the request that commits a staged transaction; a condition is an expected last tick and fencing token."""
-    wire = [
-        transaction_service_pb2.CommitCondition(
-            vchannel=vchannel, expected_last_tick=expected_last_tick, fencing_token=fencing_token or 0
-        )
-        for vchannel, (expected_last_tick, fencing_token) in conditions.items()
-    ]
-    return transaction_service_pb2.CommitTxnRequest(
-        txn_id=txn_id,
-        batches=batches,
-        conditions=wire,
-        durability=_DURABILITIES[durability],
-        barrier_tick=barrier_tick,
-        positions=map(position_commit, positions),
-    )
-
-
 def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionResult:
     """Return the result of a staged transaction; vchannels that were destroyed since are omitted."""
     result = wire.result
@@ -252,27 +226,6 @@ def check_app_version(app_version: int) -> None:
 def prepared(txns: Sequence[PreparedTransaction]) -> list[transaction_service_pb2.PreparedTxn]:
     """Return prepared transactions as protocol messages."""
     return [transaction_service_pb2.PreparedTxn(txn_id=each.txn_id, client_id=each.client_id) for each in txns]
-
-
-def commit_prepared_request(
-    txns: Sequence[PreparedTransaction],
-    app_id: str,
-    app_version: int,
-    *,
-    barrier_tick: int | None,
-    durability: Durability | None,
-    is_last: bool,
-    is_first: bool,
-    query_id: str,
-    any_vchannel: bool,
-) -> transaction_service_pb2.CommitPreparedTxnsRequest:
-    """Return the request that commits prepared transactions. Raises ValueError as ``check_app_version``."""
-    check_app_version(app_version)
-    return transaction_service_pb2.CommitPreparedTxnsRequest(
-        txns=prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
-        durability=_DURABILITIES[durability], is_last=is_last, is_first=is_first, query_id=query_id,
-        any_vchannel=any_vchannel,
-    )  # fmt: skip
 
 
 def prepared_commit(wire: transaction_service_pb2.CommitPreparedTxnsResponse) -> PreparedCommit:

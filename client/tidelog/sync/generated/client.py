@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from tidelog.admin.channel_types import OwnerDescription, Retention
+from tidelog.admin.channel_types import ChannelSettings
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client import AsyncClient
@@ -41,21 +41,14 @@ class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, Nod
         """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return Vchannel(self, name)
 
-    def ensure_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> Channel:
+    def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> Channel:
         """Create a channel if it does not exist, and return its handle. An existing channel keeps its retention.
 
         Raises:
             ChannelAlreadyExistsError: The channel exists with another number of vchannels.
             InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
-        self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        self.create_channel(name, if_not_exists=True, **settings)
         return self.channel(name)
 
     def wal_name(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, Unpack
 
 from tidelog.admin.broadcast_types import AckMode, BroadcastResult, ResourceKey
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, CreateOptions, Retention, RetentionChange
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, WATERMARK, End, Positions, Start
@@ -26,15 +26,7 @@ class ClientCalls(Protocol):
 
     timeout_s: float
 
-    def create_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """See ``AsyncClient.create_channel``."""
 
     def alter_channels(

@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, ChannelSettings, CreateOptions, Retention, RetentionChange
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.cluster import AsyncCluster
 from tidelog.sync.client import Client
@@ -43,49 +43,19 @@ class ClusterBase(ABC):
         """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
         return self.client_of(name.partition("/")[0]).vchannel(name)
 
-    def create_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create a channel on the node with the fewest vchannels. Raises as ``Client.create_channel``."""
-        return background.run(
-            self._cluster.create_channel(
-                name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-            )
-        )
+        return background.run(self._cluster.create_channel(name, **options))
 
     def create_channels(
-        self,
-        names: Iterable[str] = (),
-        *,
-        number: int = 0,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
+        self, names: Iterable[str] = (), *, number: int = 0, **options: Unpack[CreateOptions]
     ) -> list[ChannelDescription]:
         """Create channels, each on the node with the fewest vchannels. Raises as ``Client.create_channels``."""
-        return background.run(
-            self._cluster.create_channels(
-                names, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-            )
-        )
+        return background.run(self._cluster.create_channels(names, number=number, **options))
 
-    def ensure_channel(
-        self,
-        name: str,
-        *,
-        vchannels: int = 1,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> Channel:
+    def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> Channel:
         """Create a channel if it does not exist, and return its handle. Raises as ``Client.ensure_channel``."""
-        self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        self.create_channel(name, if_not_exists=True, **settings)
         return self.channel(name)
 
     def alter_channels(

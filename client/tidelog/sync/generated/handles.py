@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Unpack
 
-from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channel_types import ChannelDescription, CreateOptions, Retention, RetentionChange
 from tidelog.append.options import AppendOptions
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
@@ -83,18 +83,9 @@ class Channel:
         """Return a handle for the vchannel with this index; the first is 0."""
         return Vchannel(self._client, f"{self.name}/{index}")
 
-    def create(
-        self,
-        *,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-        retention: Retention | None = None,
-    ) -> ChannelDescription:
+    def create(self, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create the channel; see ``Client.create_channel``."""
-        return self._client.create_channel(
-            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
-        )
+        return self._client.create_channel(self.name, **options)
 
     def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
         """Change settings of the channel; see ``Client.alter_channels``."""
