@@ -4,7 +4,7 @@ Source: semantic conventions for messaging, which are still in development; only
 Attributes without a conventional name begin with ``tidelog.``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from opentelemetry.trace import SpanKind
@@ -15,24 +15,16 @@ from tidelog.transport.tracing import Operation
 PROPERTY: Final = "traceparent"
 """Key of the message property that carries a trace context."""
 
-KINDS: Final[Mapping[Operation, SpanKind]] = {
-    Operation.APPEND: SpanKind.PRODUCER,
-    Operation.COMMIT: SpanKind.PRODUCER,
-    Operation.BROADCAST: SpanKind.PRODUCER,
-    Operation.SCAN: SpanKind.CONSUMER,
-    Operation.CONSUME: SpanKind.CONSUMER,
-}
-_TYPES: Final[Mapping[Operation, str]] = {
-    Operation.APPEND: "send",
-    Operation.COMMIT: "send",
-    Operation.BROADCAST: "send",
-    Operation.SCAN: "receive",
-    Operation.CONSUME: "receive",
-}
+_RECEIVING: Final = (Operation.SCAN, Operation.CONSUME)
 MESSAGES: Final = "messaging.batch.message_count"
 FIRST_TICK: Final = "tidelog.first_tick"
 # Maximum names listed in a span: people read spans, and the first of a thousand vchannels suffice.
 _MAX_NAMES: Final = 16
+
+
+def span_kind(operation: Operation) -> SpanKind:
+    """Return the kind of an operation's spans."""
+    return SpanKind.CONSUMER if operation in _RECEIVING else SpanKind.PRODUCER
 
 
 def span_name(operation: Operation, destinations: Sequence[str]) -> str:
@@ -48,7 +40,7 @@ def attributes(
     found: dict[str, AttributeValue] = {
         "messaging.system": "tidelog",
         "messaging.operation.name": operation.value,
-        "messaging.operation.type": _TYPES[operation],
+        "messaging.operation.type": "receive" if operation in _RECEIVING else "send",
     }
     if len(destinations) == 1:
         channel, _, index = destinations[0].partition("/")

@@ -70,13 +70,7 @@ class OtelHooks:
 
     def consumed(self, batch: Batch, group: str) -> None:
         """See Hooks. Why links and not a parent: a batch has messages of many traces, and is consumed independently."""
-        operation, destinations = Operation.CONSUME, [batch.vchannel]
-        span = self._tracer.start_span(
-            _conventions.span_name(operation, destinations),
-            kind=_conventions.KINDS[operation],
-            attributes=_conventions.attributes(operation, destinations, messages=len(batch), group=group),
-            links=links_of(batch),
-        )
+        span = self._start(Operation.CONSUME, [batch.vchannel], messages=len(batch), group=group, links=links_of(batch))
         span.set_attribute(_conventions.FIRST_TICK, batch.ticks[0])
         span.end()
 
@@ -85,12 +79,19 @@ class OtelHooks:
         return _metadata_of(otel_context.get_current())
 
     def _start(
-        self, operation: Operation, destinations: Sequence[str], *, messages: int = 0, group: str = ""
+        self,
+        operation: Operation,
+        destinations: Sequence[str],
+        *,
+        messages: int = 0,
+        group: str = "",
+        links: Sequence[trace.Link] = (),
     ) -> trace.Span:
         return self._tracer.start_span(
             _conventions.span_name(operation, destinations),
-            kind=_conventions.KINDS[operation],
+            kind=_conventions.span_kind(operation),
             attributes=_conventions.attributes(operation, destinations, messages=messages, group=group),
+            links=links,
         )
 
 

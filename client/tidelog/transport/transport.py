@@ -71,8 +71,6 @@ WARN_EVERY_S: Final = 10.0
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
 
-Metadata = tuple[tuple[str, str], ...]
-
 _CLIENT_ID_KEY: Final = "tidelog-client-id"
 _LOST_CODES: Final = frozenset(
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -202,7 +200,7 @@ class Transport:
         """AppendStream on the first connection; its requests are bytes."""
         return partial(self.services.append_stream, metadata=self._call_metadata())
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> _tracing.Metadata:
         """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""
         if self._token is None:
             return self._client_id
@@ -387,7 +385,7 @@ class Transport:
             raise closed_error()
         return self._connections[0]
 
-    def _call_metadata(self) -> tuple[tuple[str, str], ...]:
+    def _call_metadata(self) -> _tracing.Metadata:
         """Return the metadata of a call, including its span if tracing is enabled."""
         return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
 
