@@ -37,6 +37,7 @@ from tidelog.msgstream._messages import (
     GeneralMsg,
     IndexMsg,
     InsertMsg,
+    MsgPosition,
     PartitionMsg,
     ProtoMsg,
     QueryMsg,
@@ -51,7 +52,6 @@ from tidelog.msgstream._messages import (
 from tidelog.msgstream._msg_type import SEED_NAMES, MsgType, msg_type_of
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
-from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc, compute_produce_channel_indexes
 from tidelog.msgstream._settings import StreamSettings
 from tidelog.msgstream._sync_stream import MemMsgStreamFactory, MsgStream, MsgStreamFactory, RmqMsgStreamFactory

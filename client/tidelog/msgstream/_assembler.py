@@ -150,7 +150,7 @@ class PackAssembler:
         early, is_drop = self._early_end(min(grid_end, self._complete))
         if early is None and self._complete < grid_end:
             return None
-        return self._taken(self._behind_transactions(grid_end if early is None else early), ends_early=is_drop)
+        return self._taken(self._end_of_transactions(grid_end if early is None else early), ends_early=is_drop)
 
     def _note_arrival(self, first_tick: int, last_tick: int, txn_id: int | None) -> None:
         """Conclude from a batch that everything before it has arrived, unless it may continue a transaction.
@@ -179,7 +179,7 @@ class PackAssembler:
             size_bytes += piece.size_bytes
         return None, False
 
-    def _behind_transactions(self, tick: int) -> int:
+    def _end_of_transactions(self, tick: int) -> int:
         """Return ``tick``, or the last tick of the transaction around it and of those that share batches with it."""
         end = last_tick = tick
         inside: set[int] = set()

@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.errors import ClosedError
+from tidelog.message import Message
 from tidelog.msgstream._backends.backend import Backend, Delivered, Place, Reader
 from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
 from tidelog.msgstream._errors import (
     BadPositionError,
+    EmptyPackError,
     MsgStreamError,
     NotSubscribedError,
     StreamStateError,
 )
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
-from tidelog.msgstream._repack import RepackFunc
-from tidelog.msgstream._sending import MessageIds, Sending
+from tidelog.msgstream._repack import RepackFunc, checked_packs, compute_produce_channel_indexes, default_repack
+from tidelog.msgstream._sending import encoded, is_empty
 from tidelog.msgstream._settings import StreamSettings
 from tidelog.tick import MAX_TICK, Tick
 
 _ID_BYTES: Final = 8
+MessageIds = Mapping[str, Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class BaseStream(AsyncMsgStream):
         self.sub_name = ""
         self._backend = parts.backend
         self._subscriptions = parts.subscriptions
-        self._sending = Sending(parts.backend, parts.settings.max_message_bytes)
+        self._repack_func: RepackFunc | None = None
+        # Channels to send to, in the order of as_producer, which determines their indexes.
+        self._produced: list[str] = []
         # Where each channel continues after the packs handed out; None until a seek sets it.
         self._places: dict[str, Place | None] = {}
         # Position that the last pack commits once it is handled.
@@ -63,12 +67,10 @@ class BaseStream(AsyncMsgStream):
         self._is_closed = False
 
     async def start(self) -> None:
-        """Allow packs to be consumed. See ``AsyncMsgStream.start``."""
         self._check_open()
         self._is_started = True
 
     async def close(self) -> None:
-        """Stop. See ``AsyncMsgStream.close``."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -77,9 +79,10 @@ class BaseStream(AsyncMsgStream):
             await self._subscriptions.flush(self.sub_name)
 
     async def as_producer(self, channels: Iterable[str]) -> None:
-        """Add channels to send to. See ``AsyncMsgStream.as_producer``."""
         self._check_open()
-        await self._sending.add(_names(channels))
+        for channel in await self._backend.resolve(_names(channels)):
+            if channel not in self._produced:
+                self._produced.append(channel)
 
     async def as_consumer(
         self,
@@ -87,7 +90,6 @@ class BaseStream(AsyncMsgStream):
         sub_name: str,
         position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     ) -> None:
-        """Add channels to receive from. See ``AsyncMsgStream.as_consumer``."""
         self._check_open()
         begin = SubscriptionPosition(position)
         async with self._changing:
@@ -96,36 +98,45 @@ class BaseStream(AsyncMsgStream):
             new = list(dict.fromkeys(name for name in names if name not in self._places))
             if not new:
                 return
-            kept = await self._subscriptions.load(sub_name, new)
+            stored = await self._subscriptions.load(sub_name, new)
             first = await self._first_place(begin)
-            unkept = [name for name in new if name not in kept]
-            if unkept and first is not None:
-                await self._subscriptions.begin(sub_name, dict.fromkeys(unkept, first.after_tick))
+            beginning = [name for name in new if name not in stored]
+            if beginning and first is not None:
+                await self._subscriptions.begin(sub_name, dict.fromkeys(beginning, first.after_tick))
             # Ordering: before reading stops, because a waiting consumer restarts at once.
             self.sub_name = sub_name
-            self._places |= {name: Place.after(kept[name]) if name in kept else first for name in new}
+            self._places |= {name: Place.after(stored[name]) if name in stored else first for name in new}
             await self._stop_reading()
 
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
-        """Divide messages with ``repack_func``. See ``AsyncMsgStream.set_repack_func``."""
-        self._sending.repack_func = repack_func
+        self._repack_func = repack_func
 
     def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
-        """Return the channel of each hash key. See ``AsyncMsgStream.compute_produce_channel_indexes``."""
-        return self._sending.indexes(msgs)
+        return compute_produce_channel_indexes(msgs, len(self._producers()))
 
     async def produce(self, pack: MsgPack | None) -> MessageIds:
-        """Send a pack, all or nothing. See ``AsyncMsgStream.produce``."""
         self._check_open()
-        return await self._sending.produce(pack)
+        channels = self._producers()
+        if pack is None or is_empty(pack):
+            return {}
+        indexes = compute_produce_channel_indexes(pack.msgs, len(channels))
+        if self._repack_func is None:
+            packs = default_repack(pack.msgs, indexes, len(channels))
+        else:
+            packs = checked_packs(self._repack_func(pack.msgs, indexes), len(channels))
+        max_bytes = self.settings.max_message_bytes
+        return await self._append(
+            {channels[index]: encoded(part, max_bytes) for index, part in packs.items() if not part.is_empty}
+        )
 
     async def broadcast(self, pack: MsgPack | None) -> MessageIds:
-        """Send a pack to all channels or to none. See ``AsyncMsgStream.broadcast``."""
         self._check_open()
-        return await self._sending.broadcast(pack)
+        channels = self._producers()
+        if pack is None or is_empty(pack):
+            raise EmptyPackError("the pack to broadcast has no messages: expected at least one message")
+        return await self._append(dict.fromkeys(channels, encoded(pack, self.settings.max_message_bytes)))
 
     async def consume(self) -> MsgPack:
-        """Return the next pack. See ``AsyncMsgStream.consume``."""
         await self._save_progress()
         while True:
             self._check_open()
@@ -136,7 +147,6 @@ class BaseStream(AsyncMsgStream):
                 return pack
 
     async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Continue at other positions. See ``AsyncMsgStream.seek``."""
         self._check_open()
         async with self._changing:
             several = list(positions)
@@ -155,18 +165,15 @@ class BaseStream(AsyncMsgStream):
             await self._stop_reading()
 
     async def get_latest_msg_id(self, channel: str) -> bytes:
-        """Return the id of the last message. See ``AsyncMsgStream.get_latest_msg_id``."""
         self._check_open()
         [name] = await self._backend.resolve([channel])
         return (await self._backend.last_tick(name)).message_id
 
     async def check_topic_valid(self, channel: str) -> None:
-        """Return if the channel exists. See ``AsyncMsgStream.check_topic_valid``."""
         self._check_open()
         await self._backend.resolve([channel])
 
     async def chan(self) -> AsyncIterator[MsgPack]:
-        """Yield packs until the stream is closed. See ``AsyncMsgStream.chan``."""
         while True:
             try:
                 pack = await self.consume()
@@ -192,7 +199,7 @@ class BaseStream(AsyncMsgStream):
     async def _take_next(self) -> MsgPack | None:
         """Return the complete pack, after recording its end positions with ``_handed_out``.
 
-        None if another task took it meanwhile, or it is no longer wanted. A pack that cannot be decoded stays.
+        None if another task took it meanwhile, or a seek has moved the position. A pack that cannot be decoded stays.
         """
 
     @abstractmethod
@@ -217,6 +224,17 @@ class BaseStream(AsyncMsgStream):
         message.end_ts = message.end_ts or tick
         return message
 
+    async def _append(self, parts: Mapping[str, Sequence[Message]]) -> MessageIds:
+        if not parts:
+            return {}
+        ticks = await self._backend.append(parts)
+        return {channel: [Tick(tick).message_id for tick in each] for channel, each in ticks.items()}
+
+    def _producers(self) -> Sequence[str]:
+        if not self._produced:
+            raise StreamStateError("the stream has no producers: call as_producer with the channels first")
+        return self._produced
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the stream is closed: create a new one")
@@ -228,9 +246,9 @@ class BaseStream(AsyncMsgStream):
             raise StreamStateError("the stream has no consumers: call as_consumer with the channels first")
         places = {name: place for name, place in self._places.items() if place is not None}
         if len(places) < len(self._places):
-            nowhere = ", ".join(name for name in self._places if name not in places)
+            missing = ", ".join(name for name in self._places if name not in places)
             raise StreamStateError(
-                f"the stream has no position on {nowhere}: seek there, or subscribe at earliest or latest"
+                f"the stream has no position on {missing}: seek there, or subscribe at earliest or latest"
             )
         self._reset(places)
         self._reader = self._backend.reader(places, self.settings.watermark_interval_s)
@@ -243,7 +261,7 @@ class BaseStream(AsyncMsgStream):
         """
         step = self._step
         if step is None:
-            step = self._step = asyncio.create_task(_step_of(reader), name="tidelog-msgstream")
+            step = self._step = asyncio.create_task(reader.step(), name="tidelog-msgstream")
         await asyncio.wait((step,))
         if self._step is not step:
             return
@@ -336,7 +354,3 @@ def _names(channels: Iterable[str]) -> list[str]:
     if isinstance(channels, str):
         raise TypeError(f"channels is the string {channels!r}, expected several names: [{channels!r}]")
     return list(channels)
-
-
-async def _step_of(reader: Reader) -> Sequence[Delivered]:
-    return await reader.step()

@@ -61,19 +61,15 @@ class BackendFactory(AsyncMsgStreamFactory):
         self._settings = StreamSettings()
 
     def set_params(self, params: Mapping[str, object]) -> None:
-        """Change settings. See ``AsyncMsgStreamFactory.set_params``."""
         self._settings = self._settings.with_params(params)
 
     def new_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with one pack per message."""
         return AsyncPlainMsgStream(self._parts())
 
     def new_tt_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with one pack per interval of time."""
         return AsyncTtMsgStream(self._parts())
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
-        """Delete positions. See ``AsyncMsgStreamFactory.dispose``."""
         names = list(channels)
         # A channel with one vchannel has two names.
         full_names = {name if "/" in name else f"{name}/0" for name in names}
@@ -101,8 +97,8 @@ class AsyncRmqMsgStreamFactory(BackendFactory):
         unmarshal_factory: UnmarshalDispatcherFactory | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        kept = subscriptions or GroupSubscriptionStore(client)
-        super().__init__(RmqBackend(client, on_event), kept, unmarshal_factory)
+        store = subscriptions or GroupSubscriptionStore(client)
+        super().__init__(RmqBackend(client, on_event), store, unmarshal_factory)
 
 
 class AsyncMemMsgStreamFactory(BackendFactory):

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc
 from tidelog.transport.background import background
 

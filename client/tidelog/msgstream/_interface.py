@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc
 
 

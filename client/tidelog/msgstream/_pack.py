@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._messages import MsgPosition, TsMsg
 
 
 @dataclass(slots=True)

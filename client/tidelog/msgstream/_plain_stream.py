@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from tidelog.msgstream._backends.backend import Delivered, Place
 from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
+from tidelog.msgstream._messages import MsgPosition
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
 from tidelog.read.positions import At
 from tidelog.tick import Tick
 

@@ -11,17 +11,17 @@ class Pursuit:
     """Merges packs, up to 8 MiB or 60 s each, while they are more than 10 s behind."""
 
     def __init__(self) -> None:
-        self._held: RawPack | None = None
+        self._collected: RawPack | None = None
 
     def feed(self, pack: RawPack, now_ms: int) -> RawPack | None:
         """Add the next pack; return the merged one once it is due."""
-        held = self._held = pack if self._held is None else _merged(self._held, pack)
+        merged = self._collected = pack if self._collected is None else _merged(self._collected, pack)
         is_behind = now_ms - (pack.end_tick >> LOGICAL_BITS) > PURSUIT_LAG_MS
-        is_full = held.size_bytes >= PURSUIT_MAX_BYTES or _span_ms(held) >= PURSUIT_MAX_SPAN_MS
+        is_full = merged.size_bytes >= PURSUIT_MAX_BYTES or _span_ms(merged) >= PURSUIT_MAX_SPAN_MS
         if is_behind and not is_full and not pack.ends_early:
             return None
-        self._held = None
-        return held
+        self._collected = None
+        return merged
 
 
 def _span_ms(pack: RawPack) -> int:

@@ -8,10 +8,9 @@ from typing import Final
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._backends.backend import Delivered, Place
 from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pursuit import Pursuit
 from tidelog.read.positions import At
 from tidelog.tick import LOGICAL_BITS, Tick
@@ -71,7 +70,7 @@ class AsyncTtMsgStream(BaseStream):
         if self._ready is not raw or self._reader is not reader:
             return None
         self._ready = None
-        begin, self._positions = self._positions, self._positions_behind(raw)
+        begin, self._positions = self._positions, self._positions_after(raw)
         self._handed_out(
             {
                 channel: Place(At.message_id(position.msg_id), position.timestamp)
@@ -111,17 +110,17 @@ class AsyncTtMsgStream(BaseStream):
                     await asyncio.sleep(0)
         return messages
 
-    def _positions_behind(self, raw: RawPack) -> dict[str, MsgPosition]:
+    def _positions_after(self, raw: RawPack) -> dict[str, MsgPosition]:
         """Return, per channel, the first message after the pack if it is known, else the tick at which the pack ends.
 
         A channel that begins after the pack keeps its position.
         """
-        behind = {}
+        after = {}
         for channel, position in self._positions.items():
             end_tick = max(raw.end_tick, position.timestamp)
             message_id = Tick(raw.next_ticks.get(channel, end_tick)).message_id
-            behind[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
-        return behind
+            after[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
+        return after
 
     def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)

@@ -54,7 +54,7 @@ class AsyncIDAllocator:
             ready = self.take_ready(count)
             if ready is None:
                 fetched = await self.client.allocate_ticks(max(count, self._prefetch))
-                ready = self._ready.begin_anew(fetched, count)
+                ready = self._ready.replace(fetched, count)
             return ready
 
     async def alloc_one(self) -> Tick:
@@ -68,7 +68,7 @@ class AsyncIDAllocator:
             TidelogError: The request to the server failed.
         """
         async with self._fetching.here():
-            self._ready.begin_anew(await self.client.allocate_ticks(self._prefetch), 0)
+            self._ready.replace(await self.client.allocate_ticks(self._prefetch), 0)
 
     def take_ready(self, count: int) -> tuple[Tick, Tick] | None:
         """Return a prefetched range, or None. Thread-safe; the synchronous twin uses it too."""
@@ -95,7 +95,7 @@ class _Ready:
                 return None
             return self._take(count)
 
-    def begin_anew(self, fetched: range, count: int) -> tuple[Tick, Tick]:
+    def replace(self, fetched: range, count: int) -> tuple[Tick, Tick]:
         """Replace the range by ``fetched``, and return its first ``count`` ids."""
         with self._lock:
             # The rest of the older range is smaller, and ids must increase.

@@ -192,7 +192,6 @@ class MemReader:
 
     @property
     def watermark(self) -> Tick:
-        """No message with this tick or a smaller one will arrive."""
         return self._watermark
 
     async def step(self) -> Sequence[MemBatch]:
@@ -215,7 +214,6 @@ class MemReader:
         return list(_batches(entries))
 
     async def aclose(self) -> None:
-        """Stop reading."""
         self._is_closed = True
         self._news.set()
         self._broker.leave(self)
@@ -241,30 +239,24 @@ class MemBackend:
         self._broker = broker
 
     async def resolve(self, channels: Iterable[str]) -> list[str]:
-        """Return the names of channels, if all of them exist."""
         names = list(channels)
         for name in names:
             self._broker.last_tick(name)
         return names
 
     async def present(self) -> Tick:
-        """Return a tick between appended and later messages."""
         return self._broker.present()
 
     async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 if it is empty."""
         return self._broker.last_tick(channel)
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to all channels or to none."""
         return self._broker.append(parts)
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> MemReader:
-        """Return a reader of these channels."""
         return MemReader(self._broker, places, watermark_interval_s)
 
     async def destroy(self, channels: Iterable[str]) -> None:
-        """Delete channels with all their messages."""
         for channel in channels:
             self._broker.destroy_channel(channel)
 

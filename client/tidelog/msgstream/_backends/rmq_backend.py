@@ -55,17 +55,14 @@ class RmqBackend:
         self._on_event = on_event
 
     async def resolve(self, channels: Iterable[str]) -> list[str]:
-        """Return the full names of channels. See ``Backend``."""
         names = list(channels)
         described = await self._vchannels(names)
         return [described[name].name for name in names]
 
     async def present(self) -> Tick:
-        """Return a tick between acknowledged and later messages."""
         return Tick((await self._client.allocate_ticks())[0])
 
     async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 if it is empty."""
         return (await self._vchannels([channel]))[channel].last_tick
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
@@ -80,7 +77,6 @@ class RmqBackend:
         return {channel: _ticks(each) for channel, each in result.results.items()}
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
-        """Return a reader of these channels."""
         return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)
 
     async def destroy(self, channels: Iterable[str]) -> None:
@@ -91,22 +87,15 @@ class RmqBackend:
         """
         names = set(channels)
         owners = {name.partition("/")[0] for name in names}
-        for owner in owners - names:
-            kept = [each.name for each in await self._existing(owner) if each.name not in names]
-            if kept:
+        for described in await self._client.describe_channels(owners - names, ignore_missing=True):
+            remaining = [each.name for each in described.vchannels if each.name not in names]
+            if remaining:
                 raise InvalidRequestError(
-                    f"{owner} has other vchannels, such as {kept[0]}, and can only be destroyed as a whole: name all "
-                    f"of them, or {owner}",
-                    values={"name": owner},
+                    f"{described.name} has other vchannels, such as {remaining[0]}, and can only be destroyed as a "
+                    f"whole: name all of them, or {described.name}",
+                    values={"name": described.name},
                 )
         await self._client.destroy_channels(sorted(owners), ignore_missing=True)
-
-    async def _existing(self, channel: str) -> Sequence[VchannelDescription]:
-        try:
-            [described] = await self._client.describe_channels([channel])
-        except ChannelNotFoundError:
-            return ()
-        return described.vchannels
 
     async def _vchannels(self, names: Sequence[str]) -> Mapping[str, VchannelDescription]:
         owners = dict.fromkeys(name.partition("/")[0] for name in names)
