@@ -201,6 +201,9 @@ async def test_a_channel_is_destroyed_as_a_whole_or_not_at_all(
     await factory.dispose(["b/1", "b/0", "nowhere/0"], "sub", destroys_channels=True)
     assert [channel.name async for channel in client.list_channels()] == ["a"]
 
+    await factory.dispose(["a"], "sub", destroys_channels=True)
+    assert [channel.name async for channel in client.list_channels()] == []
+
 
 async def test_streams_go_on_when_the_server_was_killed(tmp_path: Path) -> None:
     port = lasting_port()

@@ -87,7 +87,8 @@ class RmqBackend:
         """
         names = set(channels)
         owners = {name.partition("/")[0] for name in names}
-        for described in await self._client.describe_channels(owners - names, ignore_missing=True):
+        partial = owners - names
+        for described in await self._client.describe_channels(partial, ignore_missing=True) if partial else ():
             remaining = [each.name for each in described.vchannels if each.name not in names]
             if remaining:
                 raise InvalidRequestError(
