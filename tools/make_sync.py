@@ -25,6 +25,7 @@ IMPORTS: Final = {
     "ClientCalls": f"{_SYNC}.client_calls",
     "Consumer": "tidelog.sync.consumer",
     "Iterator": "collections.abc",
+    "MsgStream": "tidelog.msgstream._sync_stream",
     "Producer": "tidelog.sync.producer",
     "Protocol": "typing",
     "RocksMQCalls": "tidelog.rocksmq._generated_rocksmq",
@@ -167,6 +168,11 @@ CALLERS: Final = (
     Caller(
         "tidelog.msgstream._interface", "AsyncMsgStream", "MsgStreamCalls", "tidelog.msgstream._generated_stream",
         left_out=frozenset({"chan", "close"}), attribute="_stream",
+    ),
+    Caller(
+        "tidelog.msgstream._factories", "AsyncMsgStreamFactory", "MsgStreamFactoryCalls",
+        "tidelog.msgstream._generated_factory",
+        wrapped={"new_msg_stream": "MsgStream", "new_tt_msg_stream": "MsgStream"}, attribute="_factory",
     ),
 )  # fmt: skip
 HANDLES: Final = (

@@ -54,7 +54,8 @@ from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
 from tidelog.msgstream._repack import RepackFunc, compute_produce_channel_indexes
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._sync_stream import MemMsgStreamFactory, MsgStream, MsgStreamFactory, RmqMsgStreamFactory
+from tidelog.msgstream._sync_factories import MemMsgStreamFactory, MsgStreamFactory, RmqMsgStreamFactory
+from tidelog.msgstream._sync_stream import MsgStream
 from tidelog.msgstream._tt_stream import AsyncTtMsgStream
 
 __all__ = [

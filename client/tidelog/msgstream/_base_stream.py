@@ -21,8 +21,14 @@ from tidelog.msgstream._errors import (
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
 from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._repack import RepackFunc, checked_packs, compute_produce_channel_indexes, default_repack
-from tidelog.msgstream._sending import encoded, is_empty
+from tidelog.msgstream._repack import (
+    RepackFunc,
+    checked_packs,
+    compute_produce_channel_indexes,
+    default_repack,
+    encoded,
+    is_empty,
+)
 from tidelog.msgstream._settings import StreamSettings
 from tidelog.tick import MAX_TICK, Tick
 

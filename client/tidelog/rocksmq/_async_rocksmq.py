@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
@@ -94,7 +94,7 @@ class AsyncRocksMQ:
         """
         name = self._channel(channel)
         await self.client.destroy_channels([name])
-        self._forget(lambda _, each: each == name)
+        self._readers = {key: each for key, each in self._readers.items() if key[1] != name}
 
     async def check_topic_valid(self, channel: str) -> None:
         """Return if the channel can be used to produce and consume.
@@ -157,7 +157,8 @@ class AsyncRocksMQ:
                 return
             if not left.positions and not left.members:
                 await self.client.destroy_group(name, ignore_missing=True)
-        self._forget(lambda each, on: each == name and channel_name in (None, on))
+        gone = {key for key in self._readers if key[0] == name and channel_name in (None, key[1])}
+        self._readers = {key: each for key, each in self._readers.items() if key not in gone}
 
     async def exist_consumer_group(self, group: str, channel: str | None = None) -> bool:
         """Return whether a group exists; with a channel: whether it has a position there."""
@@ -193,7 +194,7 @@ class AsyncRocksMQ:
         appended = checked_messages(messages)
         if not appended:
             return []
-            # Why no plain append: a transaction can be resent after a lost answer, and can be larger than a batch.
+        # Why no plain append: a transaction can be resent after a lost answer, and can be larger than a batch.
         result = (await append_together(self.client, {vchannel: appended})).results[vchannel]
         return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
 
@@ -326,10 +327,6 @@ class AsyncRocksMQ:
             # Nothing is left to repeat, and callers may try many names that do not exist.
             self._readers.pop(key, None)
             raise
-
-    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
-        for key in [key for key in self._readers if is_gone(*key)]:
-            del self._readers[key]
 
 
 class AsyncRocksMQConsumer:

@@ -20,6 +20,7 @@ class ScannerCore:
     Attributes:
         done: Set once the scanner has ended and the handler was closed.
         opened: Set once the scanner has begun to read, or ended.
+        policy: Where it started.
         error: The error that ended it; None after a close or a normal end. Final once ``done`` is set.
     """
 
@@ -30,7 +31,7 @@ class ScannerCore:
         self.opened = opened
         self.error: Exception | None = None
         self._scan = scan
-        self._policy = policy
+        self.policy = policy
         self._calls = calls
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -40,19 +41,9 @@ class ScannerCore:
         self._before: Positions | None = None
 
     @property
-    def position(self) -> Tick:
-        """As ``AsyncWalScanner.position``."""
-        return next(iter(self.positions.values()), Tick(0))
-
-    @property
     def positions(self) -> Positions:
         """As ``AsyncWalScanner.positions``."""
         return self._scan.positions if self._before is None else self._before
-
-    @property
-    def resume_policy(self) -> Start | Positions:
-        """As ``AsyncWalScanner.resume_policy``."""
-        return self.positions or self._policy
 
     def start(self) -> None:
         """Start the scanner on the running event loop."""
@@ -126,7 +117,7 @@ class ScannerCore:
 
 
 class ScannerProgress:
-    """What the synchronous and the asynchronous scanner tell about the read."""
+    """The state of a read, as the synchronous and the asynchronous scanner report it."""
 
     def __init__(self, core: ScannerCore) -> None:
         self._core = core
@@ -142,7 +133,7 @@ class ScannerProgress:
 
         A batch that is being handled, or whose handler raised, does not count as handled.
         """
-        return self._core.position
+        return next(iter(self.positions.values()), Tick(0))
 
     @property
     def positions(self) -> Positions:
@@ -156,7 +147,7 @@ class ScannerProgress:
         It is valid after an error and a close too. It is ``positions`` or, while they are unknown and nothing was
         handled, the policy of this read.
         """
-        return self._core.resume_policy
+        return self.positions or self._core.policy
 
 
 class AsyncWalScanner(ScannerProgress):

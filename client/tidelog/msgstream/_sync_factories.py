@@ -1,0 +1,42 @@
+"""Synchronous twins of factories."""
+
+from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.subscriptions import SubscriptionStore
+from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
+from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
+from tidelog.msgstream._generated_factory import MsgStreamFactoryCalls
+from tidelog.read.reader_events import OnEvent
+from tidelog.sync.client import Client
+
+
+class MsgStreamFactory(MsgStreamFactoryCalls):
+    """Creates streams on one broker; the twin of ``AsyncMsgStreamFactory``."""
+
+    def __init__(self, factory: AsyncMsgStreamFactory) -> None:
+        self._factory = factory
+
+
+class RmqMsgStreamFactory(MsgStreamFactory):
+    """Creates streams on a Tidelog server. See ``AsyncRmqMsgStreamFactory``."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        subscriptions: SubscriptionStore | None = None,
+        unmarshal_factory: UnmarshalDispatcherFactory | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        inner = client._client  # noqa: SLF001 - the streams are a part of the client
+        super().__init__(
+            AsyncRmqMsgStreamFactory(
+                inner, subscriptions=subscriptions, unmarshal_factory=unmarshal_factory, on_event=on_event
+            )
+        )
+
+
+class MemMsgStreamFactory(MsgStreamFactory):
+    """Creates streams on a broker in memory. See ``AsyncMemMsgStreamFactory``."""
+
+    def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
+        super().__init__(AsyncMemMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory))
