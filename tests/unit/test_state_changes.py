@@ -74,7 +74,7 @@ def finish_what_is_not_committing() -> None:
 def submit_what_is_not_committing() -> None:
     table, session = a_table()
     node = cast("Any", SimpleNamespace(admission=SimpleNamespace(check=lambda: None)))
-    try_commit(node, table, TxnCommit([session], CommitTerms(), lambda _: None))
+    try_commit(node, table, TxnCommit([session], CommitTerms()), lambda _: None)
 
 
 def append_no_parts() -> None:

@@ -1,9 +1,12 @@
 """Commits the staged batches of staged transactions: one atomic write of headers."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tidelog_server.core.entries import NewEntry, TxnSpan
+from tidelog_server.core.errors import Effect, TidelogServerError
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.log.channel_log import LogContext
@@ -13,6 +16,9 @@ from tidelog_server.log.protocols import MovePositions, no_positions
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.txn.applications import AppChanges
 from tidelog_server.txn.table import TxnSession, TxnTable
+
+_Key = TypeVar("_Key")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +67,14 @@ class TxnCommit:
     Attributes:
         sessions: Transactions to commit.
         terms: Options of the commit.
-        on_settled: Called once with the outcome.
         app_changes: Called with the first tick; its changes are written with the rest.
+        on_durable: Called with the first tick once the commit is durable.
     """
 
     sessions: Sequence[TxnSession]
     terms: CommitTerms
-    on_settled: Settled
     app_changes: Callable[[int], AppChanges] = no_app_changes
+    on_durable: Callable[[int], None] = lambda _: None
 
     @property
     def messages(self) -> int:
@@ -76,7 +82,7 @@ class TxnCommit:
         return sum(session.messages for session in self.sessions)
 
 
-def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
+def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled: Settled) -> SubmittedCommit | None:
     """Submit the commit at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
     Transactions follow each other in order. Messages of a vchannel get consecutive ticks in the order in which their
@@ -109,7 +115,7 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
     written = [table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)]
     app_changes, app_floors = commit.app_changes(first_tick)
     append = PendingAppend(
-        entries, terms.needs_sync, commit.on_settled,
+        entries, terms.needs_sync, on_settled,
         outcomes=[change for changes, _ in written for change in changes], positions=positions,
         app_commits=app_changes,
         floors=[*(floor for _, floors in written for floor in floors), *app_floors],
@@ -122,6 +128,28 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit) -> Submitte
     hit(Failpoint.TXN_COMMITTING)
     node.committer.submit(append)
     return SubmittedCommit(append, outcomes, first_tick)
+
+
+async def answer_waiters(
+    running: dict[_Key, "asyncio.Future[_Result]"], key: _Key, commit: Awaitable[_Result]
+) -> _Result:
+    """Await a commit, and pass its result or error to the calls that wait for ``running[key]``.
+
+    A commit with an unknown outcome stays in ``running``: a retry gets its error until the server restarts.
+    """
+    waiters = running[key]
+    try:
+        result = await commit
+    except TidelogServerError as error:
+        if error.effect is Effect.NONE:
+            del running[key]
+        waiters.set_exception(error)
+        # Retrieve the exception: asyncio logs exceptions that are never retrieved.
+        waiters.exception()
+        raise
+    del running[key]
+    waiters.set_result(result)
+    return result
 
 
 def _check(session: TxnSession, terms: CommitTerms) -> None:

@@ -11,18 +11,14 @@ from typing import NamedTuple
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     BatchTooLargeError,
-    Effect,
     InvalidRequestError,
     InvalidTransactionStateError,
-    TidelogServerError,
     TransactionExpiredError,
 )
 from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, TxnOutcome
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.txn.applications import (
     AppChanges,
@@ -32,7 +28,7 @@ from tidelog_server.txn.applications import (
     check_same_content,
     check_same_messages,
 )
-from tidelog_server.txn.commit import CommitTerms, SubmittedCommit, TxnCommit
+from tidelog_server.txn.commit import CommitTerms, TxnCommit, answer_waiters
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import TxnSession
 
@@ -232,32 +228,6 @@ class PreparedTransactions:
         wait_s: float,
         app_terms: AppTerms,
     ) -> AppCommit:
-        """Commit, then wake other commits for the same application."""
-        committed = self._running[app.key]
-        try:
-            commit = await self._commit_once(sessions, app, terms, wait_s, app_terms)
-        except TidelogServerError as error:
-            if error.effect is Effect.NONE:
-                del self._running[app.key]
-            committed.set_exception(error)
-            # Retrieve the exception: asyncio logs exceptions that are never retrieved.
-            committed.exception()
-            raise
-        del self._running[app.key]
-        committed.set_result(commit)
-        self._end_leftovers(app, commit, ())
-        return commit
-
-    async def _commit_once(
-        self,
-        sessions: Sequence[TxnSession],
-        app: AppVersion,
-        terms: CommitTerms,
-        wait_s: float,
-        app_terms: AppTerms,
-    ) -> AppCommit:
-        settled = asyncio.Event()
-        submitted: SubmittedCommit | None = None
         total = TxnContent()
         for session in sessions:
             total = total.plus(session.content)
@@ -272,21 +242,13 @@ class PreparedTransactions:
         def app_changes(first_tick: int) -> AppChanges:
             return self._apps.committing(app, commit_at(first_tick))
 
-        def on_settled(append: PendingAppend) -> None:
-            assert submitted is not None
-            if append.failure is None:
-                hit(Failpoint.TXN_COMMITTED)
-                for session, outcome in zip(sessions, submitted.outcomes, strict=True):
-                    self._transactions.table.finish_commit(session, outcome)
-                self._apps.committed(app, commit_at(submitted.first_tick))
-                self._node.metrics.txns_ended.labels("committed").inc(len(sessions))
-            settled.set()
+        async def commit_once() -> AppCommit:
+            committed = TxnCommit(sessions, terms, app_changes, lambda tick: self._apps.committed(app, commit_at(tick)))
+            return commit_at((await self._transactions.commit_all(committed, wait_s)).first_tick)
 
-        submitted = await self._transactions.submit(TxnCommit(sessions, terms, on_settled, app_changes), wait_s)
-        await settled.wait()
-        if (failure := submitted.append.failure) is not None:
-            raise failure.with_effect(Effect.UNKNOWN)
-        return commit_at(submitted.first_tick)
+        commit = await answer_waiters(self._running, app.key, commit_once())
+        self._end_leftovers(app, commit, ())
+        return commit
 
     def _end_leftovers(self, app: AppVersion, commit: AppCommit, named: Sequence[PreparedTxn]) -> None:
         """Roll back transactions prepared by other attempts at a commit: those in ``named``, and all leftovers.

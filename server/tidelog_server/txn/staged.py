@@ -17,7 +17,6 @@ from tidelog_server.core.errors import (
     ChannelNotExistError,
     Effect,
     InvalidRequestError,
-    TidelogServerError,
     VchannelNotInTransactionError,
 )
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
@@ -32,7 +31,7 @@ from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.txn.applications import AppVersion
-from tidelog_server.txn.commit import CommitTerms, SubmittedCommit, TxnCommit, try_commit
+from tidelog_server.txn.commit import CommitTerms, SubmittedCommit, TxnCommit, answer_waiters, try_commit
 from tidelog_server.txn.table import BatchOfTxn, EndCause, TxnSession, TxnTable
 
 # Maximum delay of an expiry if no request concerns the transaction.
@@ -228,10 +227,10 @@ class Transactions:
             for vchannel_id in terms.conditions.keys() - session.parts.keys():
                 name = self._node.vchannel_name(vchannel_id) or f"vchannel id {vchannel_id}"
                 raise VchannelNotInTransactionError(txn_id, name)
-            committed: asyncio.Future[TxnOutcome] = asyncio.get_running_loop().create_future()
-            self._commits[txn_id] = committed
+            self._commits[txn_id] = asyncio.get_running_loop().create_future()
             session.start_commit()
-            outcome = await self._tasks.finish(self._commit(session, terms, wait_s, committed))
+            commit = self._commit_one(session, terms, wait_s)
+            outcome = await self._tasks.finish(answer_waiters(self._commits, txn_id, commit))
             return Committed(outcome, is_repeated=False)
         return Committed(await asyncio.shield(self._commits[txn_id]), is_repeated=True)
 
@@ -278,28 +277,31 @@ class Transactions:
         self._discarding.append(session)
         self._discard_due.set()
 
-    async def submit(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
-        """Submit a commit of transactions that are marked as committing, once its ticks are available.
+    async def commit_all(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
+        """Commit transactions that are marked as committing, and return once the commit is durable.
 
         Raises:
             TidelogServerError: See ``try_commit``. Nothing happened, and the transactions remain open.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
+            StorageFailedError: See its effect.
         """
-        node, oracle = self._node.shared, self._node.shared.oracle
-        messages, barrier_tick = max(1, commit.messages), commit.terms.barrier_tick
-        try:
-            async with asyncio.timeout(wait_s):
-                while (submitted := try_commit(node, self.table, commit)) is None:
-                    await oracle.prepare(messages, barrier_tick)
-        except BaseException as error:
-            for session in commit.sessions:
-                session.refuse_commit()
-                session.keep_alive(self.now_s())
-                if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
-                    self.end(session, "channel_destroyed")
-            if isinstance(error, TimeoutError):
-                raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
-            raise
+        settled = asyncio.Event()
+        submitted: SubmittedCommit | None = None
+
+        def on_settled(append: PendingAppend) -> None:
+            assert submitted is not None
+            if append.failure is None:
+                hit(Failpoint.TXN_COMMITTED)
+                for session, outcome in zip(commit.sessions, submitted.outcomes, strict=True):
+                    self.table.finish_commit(session, outcome)
+                commit.on_durable(submitted.first_tick)
+                self._node.metrics.txns_ended.labels("committed").inc(len(commit.sessions))
+            settled.set()
+
+        submitted = await self._submit(commit, on_settled, wait_s)
+        await settled.wait()
+        if (failure := submitted.append.failure) is not None:
+            raise failure.with_effect(Effect.UNKNOWN)
         return submitted
 
     # -- Private -------------------------------------------------------------------------------------------
@@ -314,40 +316,27 @@ class Transactions:
         for session in self.table.expired(self.now_s()):
             self.end(session, "keepalive")
 
-    async def _commit(
-        self, session: TxnSession, terms: CommitTerms, wait_s: float, committed: asyncio.Future[TxnOutcome]
-    ) -> TxnOutcome:
-        """Commit, and pass the result to retries that arrived meanwhile."""
+    async def _submit(self, commit: TxnCommit, on_settled: Settled, wait_s: float) -> SubmittedCommit:
+        """Submit a commit once its ticks are available. If this raises, the transactions remain open."""
+        node, oracle = self._node.shared, self._node.shared.oracle
+        messages, barrier_tick = max(1, commit.messages), commit.terms.barrier_tick
         try:
-            outcome = await self._commit_once(session, terms, wait_s)
-        except TidelogServerError as error:
-            if error.effect is Effect.NONE:
-                del self._commits[session.txn_id]
-            committed.set_exception(error)
-            # Retrieve the exception: asyncio logs exceptions that are never retrieved.
-            committed.exception()
+            async with asyncio.timeout(wait_s):
+                while (submitted := try_commit(node, self.table, commit, on_settled)) is None:
+                    await oracle.prepare(messages, barrier_tick)
+        except BaseException as error:
+            for session in commit.sessions:
+                session.refuse_commit()
+                session.keep_alive(self.now_s())
+                if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
+                    self.end(session, "channel_destroyed")
+            if isinstance(error, TimeoutError):
+                raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
             raise
-        del self._commits[session.txn_id]
-        committed.set_result(outcome)
-        return outcome
+        return submitted
 
-    async def _commit_once(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
-        settled = asyncio.Event()
-        submitted: SubmittedCommit | None = None
-
-        def on_settled(append: PendingAppend) -> None:
-            assert submitted is not None
-            if append.failure is None:
-                hit(Failpoint.TXN_COMMITTED)
-                self.table.finish_commit(session, submitted.outcomes[0])
-                self._node.metrics.txns_ended.labels("committed").inc()
-            settled.set()
-
-        submitted = await self.submit(TxnCommit([session], terms, on_settled), wait_s)
-        await settled.wait()
-        if (failure := submitted.append.failure) is not None:
-            raise failure.with_effect(Effect.UNKNOWN)
-        return submitted.outcomes[0]
+    async def _commit_one(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
+        return (await self.commit_all(TxnCommit([session], terms), wait_s)).outcomes[0]
 
     def _description(self, session: TxnSession) -> TxnDescription:
         return TxnDescription(
