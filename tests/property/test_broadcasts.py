@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog_server.broadcast.admission import BroadcastRequest
 from tidelog_server.broadcast.append import WINDOW_PREFIX
-from tidelog_server.broadcast.broadcasts import BroadcastRequest
 from tidelog_server.broadcast.records import Tombstone
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import BroadcastState, ResourceKey
@@ -193,7 +193,7 @@ class Model:
         if (sent := self.chosen(step.number)) is None:
             return
         names = [name for bit, name in enumerate(sent.request.vchannels) if step.bits >> bit & 1]
-        await node.broker.broadcasts.acks.ack(sent.broadcast_id, names)
+        await node.broker.broadcasts.ack(sent.broadcast_id, names)
         self.note_acked(sent, names)
 
     def note_acked(self, sent: Sent, names: Sequence[str]) -> None:
@@ -238,7 +238,7 @@ class Model:
         """Find out which interrupted broadcasts were accepted."""
         known = {sent.broadcast_id for sent in self.sent}
         for request in requests:
-            found = node.broker.broadcasts._book.table.find(request.broadcast_id)
+            found = node.broker.broadcasts._table.find(request.broadcast_id)
             if request.broadcast_id not in known and found is not None:
                 assert isinstance(found, Task)
                 assert found.state is BroadcastState.WAIT_ACK
@@ -253,16 +253,16 @@ class Model:
                 if name in sent.request.vchannels and (name != "b/0" or sent.broadcast_id in self.in_b)
             )
             assert [(tick, broadcast_id) for broadcast_id, tick, _ in in_log(node, name)] == expected
-        book = node.broker.broadcasts._book
+        saver = node.broker.broadcasts._saver
         for sent in self.sent:
-            found = book.table.find(sent.broadcast_id)
+            found = saver.table.find(sent.broadcast_id)
             assert isinstance(found, Task if sent.state == OPEN else Tombstone)
             if isinstance(found, Task):
                 assert {name for name, has_acked in found.acknowledgements() if not has_acked} == sent.missing
             else:
                 assert found.state == sent.state
-            assert book.keys.holds(sent.broadcast_id) == (sent.state == OPEN)
-        assert len(book.table.open) + len(book.table.tombstones) == len(self.sent)
+            assert saver.keys.holds(sent.broadcast_id) == (sent.state == OPEN)
+        assert len(saver.table.open) + len(saver.table.tombstones) == len(self.sent)
 
 
 async def run(plan: Sequence[object]) -> None:

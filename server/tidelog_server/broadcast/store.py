@@ -38,7 +38,7 @@ class Loaded:
     floors: dict[Tenant, int] = field(default_factory=dict)
 
 
-class BroadcastStore:
+class BroadcastRecords:
     """Reads and writes the records of broadcasts. The caller serialises changes of one broadcast."""
 
     def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:

@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from tidelog_server.broadcast.broadcasts import Broadcasts
-from tidelog_server.broadcast.store import BroadcastStore
+from tidelog_server.broadcast.service import Broadcasts
+from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.channels.catalog import ROOT, Catalog, ChannelRecord, NewChannels, Owner, check_owners
 from tidelog_server.channels.ownership import Ownership
 from tidelog_server.channels.retention import DEFAULT_CHECK_INTERVAL_MS, Retainer
@@ -144,7 +144,7 @@ class Broker:
         self.prepared.open()
         commits = SharedCommits(metadata, self._tasks)
         await self.groups.open(metadata, commits, root)
-        broadcasts = BroadcastStore(metadata, commits, root)
+        broadcasts = BroadcastRecords(metadata, commits, root)
         self._broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
         await self._broadcasts.open()
         self.lag_meter = LagMeter(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidelog_server.broadcast.keys import ResourceKeys
-from tidelog_server.broadcast.store import BroadcastStore, check_targets, take_keys_again
+from tidelog_server.broadcast.store import BroadcastRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, check_owners
 from tidelog_server.core.broadcasts import BroadcastState
@@ -35,7 +35,7 @@ async def check_records(
     groups = GroupCatalog(metadata, commits, root)
     await groups.open()
     check_positions(groups.records, positions)
-    broadcasts = await BroadcastStore(metadata, commits, root).load()
+    broadcasts = await BroadcastRecords(metadata, commits, root).load()
     _check_broadcasts(broadcasts.tasks, catalog.records())
     return catalog.records()
 

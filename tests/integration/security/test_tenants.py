@@ -278,7 +278,7 @@ async def test_what_one_principal_stages_leaves_room_for_another(scene: Scene, m
 async def test_broadcasts_that_nobody_acknowledges_leave_room_for_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog_server.broadcast.broadcasts.MAX_OPEN_BROADCASTS", MAXIMUM)
+    monkeypatch.setattr("tidelog_server.broadcast.admission.MAX_OPEN_BROADCASTS", MAXIMUM)
     for _ in range(MAXIMUM // 2):
         await scene.hoarder.client.broadcast(["a"], b"theirs")
     with pytest.raises(OverloadedError, match="this principal uses 10 broadcasts"):

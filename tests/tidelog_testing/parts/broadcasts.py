@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidelog_server.broadcast.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.admission import BroadcastRequest
 from tidelog_server.broadcast.records import digest_of
 from tidelog_server.core.broadcasts import KeyName, ResourceKey
 from tidelog_server.core.ticks import MAX_TICK

@@ -13,12 +13,13 @@ import pytest
 import structlog
 import structlog.testing
 
-from tidelog_server.broadcast import book, broadcasts
+from tidelog_server.broadcast import admission, saver
 from tidelog_server.broadcast import table as broadcast_table
+from tidelog_server.broadcast.admission import BroadcastRequest
 from tidelog_server.broadcast.append import WINDOW_PREFIX
-from tidelog_server.broadcast.broadcasts import BroadcastRequest, BroadcastResult
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
-from tidelog_server.broadcast.store import BroadcastStore
+from tidelog_server.broadcast.service import BroadcastResult
+from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.broadcasts import BroadcastState, KeyName
 from tidelog_server.core.errors import (
@@ -124,7 +125,7 @@ async def accept_only(node: Node, metadata: MemoryMetadataStore) -> int:
     ids = tuple(node.broker.find(name)[1].vchannel_id for name in LANES)
     crc = request.batch.columns_crc32c
     record = TaskRecord(broadcast_id, tuple(LANES), ids, (), request.digest, 0, crc, created_ms=0)
-    store = BroadcastStore(metadata, SharedCommits(metadata, node.tasks), "tidelog")
+    store = BroadcastRecords(metadata, SharedCommits(metadata, node.tasks), "tidelog")
     await store.accept(Task(record), request.batch.columns)
     return broadcast_id
 
@@ -239,8 +240,8 @@ async def test_a_shutdown_ends_every_wait() -> None:
         result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         waiting = [
             asyncio.create_task(node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(node.broker.broadcasts.acks.wait([result.broadcast_id], None, 60, once=False)),
-            asyncio.create_task(node.broker.broadcasts.acks.wait([], KEY.name, 60, once=True)),
+            asyncio.create_task(node.broker.broadcasts.wait([result.broadcast_id], None, 60, once=False)),
+            asyncio.create_task(node.broker.broadcasts.wait([], KEY.name, 60, once=True)),
         ]
         await asyncio.sleep(0.01)
         node.log.begin_shutdown()
@@ -248,8 +249,8 @@ async def test_a_shutdown_ends_every_wait() -> None:
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes] == [ShutdownError] * 3
-        assert node.broker.broadcasts._book.keys.waiters == 0
-        assert node.broker.broadcasts._book.waiters == 0
+        assert node.broker.broadcasts._keys.waiters == 0
+        assert node.broker.broadcasts._saver.waiters == 0
 
 
 async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
@@ -271,13 +272,13 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
     sent = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broker.broadcasts, node.broker.broadcasts._book.table
+        calls, table = node.broker.broadcasts, node.broker.broadcasts._table
         stays_open = await calls.broadcast(a_broadcast(["b/0"], broadcast_id=await an_id(node)))
         for _ in range(6):
             request = a_broadcast(["a/0"], broadcast_id=await an_id(node))
             sent.append(request)
             await calls.broadcast(request)
-            await calls.acks.ack(request.broadcast_id, ["a/0"])
+            await calls.ack(request.broadcast_id, ["a/0"])
         async with asyncio.timeout(5):
             while len(table.tombstones) > 3:
                 await asyncio.sleep(0)
@@ -288,13 +289,13 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
             with pytest.raises(BroadcastForgottenError) as caught:
                 await calls.broadcast(request)
             assert caught.value.effect is Effect.UNKNOWN
-            await calls.acks.ack(request.broadcast_id, ["a/0"])
-            assert await calls.acks.wait([request.broadcast_id], None, 0, once=False) == []
+            await calls.ack(request.broadcast_id, ["a/0"])
+            assert await calls.wait([request.broadcast_id], None, 0, once=False) == []
         for request in sent[3:]:
             assert (await calls.broadcast(request)).is_duplicate
-        assert await calls.acks.wait([stays_open.broadcast_id], None, 0, once=False) == [stays_open.broadcast_id]
+        assert await calls.wait([stays_open.broadcast_id], None, 0, once=False) == [stays_open.broadcast_id]
         with pytest.raises(BroadcastNotExistError):
-            await calls.acks.wait([await an_id(node)], None, 0, once=False)
+            await calls.wait([await an_id(node)], None, 0, once=False)
 
 
 def test_old_ones_are_forgotten_smallest_id_first() -> None:
@@ -322,12 +323,12 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
     theirs: list[BroadcastRequest] = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broker.broadcasts, node.broker.broadcasts._book.table
+        calls, table = node.broker.broadcasts, node.broker.broadcasts._table
         for tenant, sent, count in ((other, mine, 2), (hoarder, theirs, 10)):
             for _ in range(count):
                 sent.append(replace(a_broadcast(["a/0"], broadcast_id=await an_id(node)), tenant=tenant))
                 await calls.broadcast(sent[-1])
-                await calls.acks.ack(sent[-1].broadcast_id, ["a/0"])
+                await calls.ack(sent[-1].broadcast_id, ["a/0"])
         unused_id = await an_id(node)
         async with asyncio.timeout(5):
             while table.finished > 4:
@@ -351,25 +352,25 @@ async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPa
         calls = node.broker.broadcasts
         await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
         for module, name, value in (
-            (broadcasts, "MAX_OPEN_BROADCASTS", 1),
-            (broadcasts, "MAX_OPEN_BROADCAST_VCHANNELS", 5),
-            (broadcasts, "MAX_WAITING_BROADCAST_BYTES", 5),
+            (admission, "MAX_OPEN_BROADCASTS", 1),
+            (admission, "MAX_OPEN_BROADCAST_VCHANNELS", 5),
+            (admission, "MAX_WAITING_BROADCAST_BYTES", 5),
         ):
             with monkeypatch.context() as patch:
                 patch.setattr(module, name, value)
                 with pytest.raises(RateLimitRejectedError):
                     await calls.broadcast(a_broadcast(LANES))
-        monkeypatch.setattr(book, "MAX_BROADCAST_WAITERS", 0)
+        monkeypatch.setattr(saver, "MAX_BROADCAST_WAITERS", 0)
         with pytest.raises(RateLimitRejectedError):
             await calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=1))
         with pytest.raises(RateLimitRejectedError):
-            await calls.acks.wait([], KEY.name, 1, once=False)
-        assert calls._book.keys.holders(KEY.name) == list(calls._book.table.open)
+            await calls.wait([], KEY.name, 1, once=False)
+        assert calls._keys.holders(KEY.name) == list(calls._table.open)
         assert len(in_log(node, "a/0")) == 1
 
 
 async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "TOMBSTONE_SWEEP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(saver, "TOMBSTONE_SWEEP_INTERVAL_S", 0.01)
     store = LastingStore()
     async with running_node(store) as node:
         await prepare(node)
@@ -447,7 +448,7 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
         await prepare(node)
         with pytest.raises(ChannelNotExistError):
             await node.broker.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
-        assert await node.broker.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
+        assert await node.broker.broadcasts.wait([], KeyName("d", "k"), 0, once=False) == []
 
 
 @contextmanager
@@ -483,10 +484,10 @@ async def test_metrics_tell_what_is_open_and_who_waits() -> None:
         calls = node.broker.broadcasts
         first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
         done = await calls.broadcast(a_broadcast(["b/0"]))
-        await calls.acks.ack(done.broadcast_id, ["b/0"])
+        await calls.ack(done.broadcast_id, ["b/0"])
         waiting = [
             asyncio.create_task(calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(calls.acks.wait([first.broadcast_id], None, 60, once=True)),
+            asyncio.create_task(calls.wait([first.broadcast_id], None, 60, once=True)),
         ]
         await asyncio.sleep(0.01)
 
@@ -513,10 +514,10 @@ async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() ->
         request = a_broadcast(LANES, keys=[KEY], broadcast_id=await an_id(node))
         call = asyncio.ensure_future(node.broker.broadcasts.broadcast(request))
         await metadata.has_stopped.wait()
-        acks = node.broker.broadcasts.acks
+        broadcasts = node.broker.broadcasts
         waits = [
-            asyncio.ensure_future(acks.wait([], KEY.name, 60.0, once=True)),
-            asyncio.ensure_future(acks.wait([request.broadcast_id], None, 60.0, once=False)),
+            asyncio.ensure_future(broadcasts.wait([], KEY.name, 60.0, once=True)),
+            asyncio.ensure_future(broadcasts.wait([request.broadcast_id], None, 60.0, once=False)),
         ]
         await asyncio.sleep(0)
         failure = StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
@@ -540,10 +541,10 @@ async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others()
         broadcasts = node.broker.broadcasts
         aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
         await broadcasts.abort(aborted.broadcast_id, "gone")
-        await broadcasts.acks.ack(acked.broadcast_id, LANES[:1])
+        await broadcasts.ack(acked.broadcast_id, LANES[:1])
 
         for ids in ([aborted.broadcast_id, acked.broadcast_id], [acked.broadcast_id, aborted.broadcast_id]):
-            assert await broadcasts.acks.wait(ids, None, 0.0, once=True) == []
+            assert await broadcasts.wait(ids, None, 0.0, once=True) == []
 
 
 async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:

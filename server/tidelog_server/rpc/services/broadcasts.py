@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tidelog.v1 import broadcast_service_pb2 as pb
-from tidelog_server.broadcast.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.admission import BroadcastRequest
 from tidelog_server.broadcast.records import Tombstone, digest_of
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName, ResourceKey
@@ -116,7 +116,7 @@ class BroadcastService:
         """Acknowledge a broadcast."""
         _check_id(request.broadcast_id)
         _check_vchannels(request.vchannels)
-        await self._broker.broadcasts.acks.ack(request.broadcast_id, request.vchannels)
+        await self._broker.broadcasts.ack(request.broadcast_id, request.vchannels)
         return pb.AckResponse()
 
     async def wait_acked(self, request: pb.WaitAckedRequest, _: Context) -> pb.WaitAckedResponse:
@@ -135,7 +135,7 @@ class BroadcastService:
         known = self._known(request.broadcast_ids)
         if name is None and not known:
             return pb.WaitAckedResponse(acked=True)
-        waiting_for = await self._broker.broadcasts.acks.wait(
+        waiting_for = await self._broker.broadcasts.wait(
             known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
         # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.

@@ -9,7 +9,7 @@ from typing import Any
 from tidelog_server.broadcast.append import window_key
 from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, Tombstone
-from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastStore
+from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
@@ -51,7 +51,7 @@ class Live:
     has_left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class BroadcastBook:
+class BroadcastSaver:
     """The broadcasts of a node, shared by all calls. Lives on the event loop.
 
     Attributes:
@@ -62,7 +62,7 @@ class BroadcastBook:
         stale_windows: Producer windows of broadcasts that are known to be in the log; the next write removes them.
     """
 
-    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore) -> None:
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords) -> None:
         self.table = BroadcastTable()
         self.keys = ResourceKeys()
         self.live: dict[int, Live] = {}

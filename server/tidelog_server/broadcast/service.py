@@ -6,47 +6,43 @@ appends the messages that are missing; the producer window written with each mes
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import structlog
 
-from tidelog_server.broadcast.acks import BroadcastAcks
+from tidelog_server.broadcast.admission import BroadcastAdmission, BroadcastRequest
 from tidelog_server.broadcast.append import WINDOW_PREFIX, try_append_broadcast, window_key
-from tidelog_server.broadcast.book import BroadcastBook, Live
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
+from tidelog_server.broadcast.saver import BroadcastSaver, Live
 from tidelog_server.broadcast.store import (
-    BroadcastStore,
+    BroadcastRecords,
     Loaded,
     check_targets,
     take_keys_again,
 )
 from tidelog_server.broadcast.table import Task
-from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, ResourceKey
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
+    BroadcastAbortedError,
     BroadcastForgottenError,
     BroadcastNotExistError,
     BroadcastReusedError,
+    BroadcastVchannelUnknownError,
     ChannelNotExistError,
     Effect,
     InvalidRequestError,
-    RateLimitRejectedError,
     ResourceAcquiredError,
     StorageFailedError,
 )
-from tidelog_server.core.limits import (
-    MAX_OPEN_BROADCAST_VCHANNELS,
-    MAX_OPEN_BROADCASTS,
-    MAX_WAITING_BROADCAST_BYTES,
-)
+from tidelog_server.core.names import parse_vchannel_name
 from tidelog_server.core.shares import Floors
 from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.core.usage import Usage
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
@@ -55,35 +51,6 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 _log = structlog.get_logger()
-# Approximate memory of a name in addition to its characters.
-_NAME_BYTES: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class BroadcastRequest:
-    """A request for a broadcast, validated except for what depends on the node's state.
-
-    Attributes:
-        vchannels: Names as requested, at least one.
-        batch: A batch of one message.
-        resource_keys: Resource keys, sorted by name, without duplicates.
-        digest: See ``digest_of``.
-        broadcast_id: Id chosen by the caller; 0 to allocate one.
-        wait_s: Maximum wait for the keys in seconds; 0 to fail at once.
-        barrier_tick: Tick that the message's tick must exceed.
-        barrier_wait_s: Maximum wait for the barrier in seconds.
-        tenant: Tenant of the sending principal.
-    """
-
-    vchannels: Sequence[str]
-    batch: Batch
-    resource_keys: tuple[ResourceKey, ...]
-    digest: str
-    broadcast_id: int = 0
-    wait_s: float = 0.0
-    barrier_tick: int = NO_TICK
-    barrier_wait_s: float = 0.0
-    tenant: Tenant = NO_TENANT
 
 
 class BroadcastResult(NamedTuple):
@@ -101,13 +68,9 @@ class BroadcastResult(NamedTuple):
 
 
 class Broadcasts:
-    """All broadcasts of a node. Lives on the event loop.
+    """All broadcasts of a node. Lives on the event loop."""
 
-    Attributes:
-        acks: Records acknowledgements, and waits for them.
-    """
-
-    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore, find: Find) -> None:
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords, find: Find) -> None:
         """Start empty; ``open`` loads the records.
 
         Args:
@@ -120,15 +83,11 @@ class Broadcasts:
         self._tasks = tasks
         self._store = store
         self._find = find
-        self._book = book = BroadcastBook(node, tasks, store)
-        self.acks = BroadcastAcks(node, book, find)
+        self._saver = saver = BroadcastSaver(node, tasks, store)
+        self._table, self._keys, self._live = saver.table, saver.keys, saver.live
+        self._admission = BroadcastAdmission(node, saver, find)
         # Ids with a call in progress; the event is set when that call ends.
         self._attempts: dict[int, asyncio.Event] = {}
-        # Channels that are being destroyed: new broadcasts to them are refused.
-        self._leaving: set[str] = set()
-        self._waiting_bytes = Usage()
-        # Bytes of broadcasts that hold their keys and are not durable yet.
-        self._accepted_bytes = 0
 
     async def open(self) -> None:
         """Load all broadcasts, and append accepted ones that are missing from the log.
@@ -136,19 +95,19 @@ class Broadcasts:
         Raises:
             DataLossError: Records contradict each other or the log.
         """
-        loaded, book = await self._store.load(), self._book
-        book.table.floors = Floors(loaded.floors)
+        loaded, saver = await self._store.load(), self._saver
+        self._table.floors = Floors(loaded.floors)
         for tombstone in loaded.tombstones:
-            book.table.add_tombstone(tombstone)
+            self._table.add_tombstone(tombstone)
         for task in loaded.tasks:
-            book.table.add(task)
-            take_keys_again(book.keys, task)
+            self._table.add(task)
+            take_keys_again(self._keys, task)
         await self._append_pending(loaded)
         for task in loaded.tasks:
             # Acknowledge for channels that were destroyed just before the previous run ended.
-            task.mark_acked(self._gone(task), book.now_ms())
-        await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
-        self._tasks.start("broadcasts", book.sweep())
+            task.mark_acked(self._gone(task), saver.now_ms())
+        await asyncio.gather(*(saver.saved(task) for task in loaded.tasks))
+        self._tasks.start("broadcasts", saver.sweep())
 
     def close(self) -> None:
         """Stop writing records. Called once the owner of the tasks is closed."""
@@ -161,12 +120,12 @@ class Broadcasts:
         ticks = {task: self._recovered_tick(task) for task in pending}
         needed = {window_key(task.record.vchannel_ids[0], task.record.broadcast_id) for task in pending}
         known = self._node.shared.producers.keys(WINDOW_PREFIX)
-        self._book.stale_windows = [key for key in known if key not in needed]
+        self._saver.stale_windows = [key for key in known if key not in needed]
         for task, tick in ticks.items():
             record = task.record
             batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
-            self._book.live[record.broadcast_id] = live = Live(task, self._targets_of(task))
-            task.mark_appended(tick or await self._append(live, batch, NO_TICK), self._book.now_ms())
+            self._live[record.broadcast_id] = live = Live(task, self._targets_of(task))
+            task.mark_appended(tick or await self._append(live, batch, NO_TICK), self._saver.now_ms())
             _log.info("broadcast_recovered", broadcast_id=record.broadcast_id, was_in_log=bool(tick))
 
     # -- Broadcasts ----------------------------------------------------------------------------------------
@@ -199,18 +158,18 @@ class Broadcasts:
         async with self._alone(broadcast_id):
             if (known := await self._known(broadcast_id, request)) is not None:
                 return known
-            if broadcast_id <= (floor := self._book.table.floors.of(request.tenant)):
+            if broadcast_id <= (floor := self._table.floors.of(request.tenant)):
                 raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=floor)
-            with self._room_for(request):
+            with self._admission.room_for(request):
                 if request.wait_s or request.barrier_tick:
                     # Refuse before the wait, not only after it.
-                    self._check(request)
+                    self._admission.check(request)
                 await self._reach(request)
                 await self._acquire(broadcast_id, request)
                 # Ordering: no await from here on, so a cancelled call cannot leave keys held without a broadcast.
                 live = self._begin(broadcast_id, request)
                 # Subtracted once the message is durable, so broadcasts on their way to the log count.
-                self._accepted_bytes += len(live.targets) * len(request.batch.columns)
+                self._admission.accepted_bytes += len(live.targets) * len(request.batch.columns)
             tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
         return BroadcastResult(broadcast_id, tick, is_duplicate=False)
 
@@ -227,7 +186,7 @@ class Broadcasts:
             has_ended.set()
 
     async def _known(self, broadcast_id: int, request: BroadcastRequest) -> BroadcastResult | None:
-        live, found = self._book.live.get(broadcast_id), self._book.table.find(broadcast_id)
+        live, found = self._live.get(broadcast_id), self._table.find(broadcast_id)
         task = found if live is None else live.task
         if task is None:
             return None
@@ -242,66 +201,9 @@ class Broadcasts:
     def _check_storage(self, broadcast_id: int) -> None:
         """Raise the node's storage failure, if any; its effect is unknown if this broadcast may have been accepted."""
         failure = self._node.admission.failure
-        if failure is not None and (broadcast_id in self._book.in_doubt or broadcast_id in self._book.table.open):
+        if failure is not None and (broadcast_id in self._saver.in_doubt or broadcast_id in self._table.open):
             raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
         self._node.admission.check_storage()
-
-    @contextmanager
-    def _room_for(self, request: BroadcastRequest) -> Iterator[None]:
-        names = sum(map(len, request.vchannels)) + _NAME_BYTES * len(request.vchannels)
-        keys = sum(len(key.name.domain) + len(key.name.key) + _NAME_BYTES for key in request.resource_keys)
-        size_bytes = len(request.batch.columns) + names + keys
-        waiting = self._waiting_bytes
-        if waiting.total + size_bytes > MAX_WAITING_BROADCAST_BYTES:
-            raise RateLimitRejectedError(
-                f"broadcasts with {waiting.total} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
-                "allowed: retry later",
-                bytes=waiting.total, max_bytes=MAX_WAITING_BROADCAST_BYTES,
-            )  # fmt: skip
-        waiting.check_share(
-            request.tenant, size_bytes, MAX_WAITING_BROADCAST_BYTES, self._percent, "bytes of broadcasts that wait"
-        )
-        waiting.add(request.tenant, size_bytes)
-        try:
-            yield
-        finally:
-            waiting.add(request.tenant, -size_bytes)
-
-    def _check(self, request: BroadcastRequest) -> list[Place]:
-        """Return the targets of a broadcast; raise if the node cannot accept it now."""
-        admission = self._node.admission
-        admission.check()
-        targets = [self._find(name) for name in request.vchannels]
-        if len({vchannel.vchannel_id for _, vchannel in targets}) < len(targets):
-            raise InvalidRequestError("the broadcast names a vchannel twice: name each once", field="vchannels")
-        for log, _ in targets:
-            if log.name in self._leaving:
-                raise ChannelNotExistError(log.name, "is being destroyed")
-        admission.check_room(self._accepted_bytes + len(targets) * len(request.batch.columns))
-        self._check_open(len(targets), request.tenant)
-        return targets
-
-    def _check_open(self, vchannels: int, tenant: Tenant) -> None:
-        """Raise RateLimitRejectedError if no further broadcast with ``vchannels`` vchannels may be open."""
-        table, live = self._book.table, self._book.live
-        accepting = [one.task.record for broadcast_id, one in live.items() if broadcast_id not in table.open]
-        mine = [record for record in accepting if record.tenant == tenant.hex()]
-        for unit, usage, amount, own, maximum in (
-            ("broadcasts", table.open_usage, len(accepting) + 1, len(mine) + 1, MAX_OPEN_BROADCASTS),
-            ("vchannels", table.vchannels_usage, vchannels + sum(len(each.vchannels) for each in accepting),
-             vchannels + sum(len(each.vchannels) for each in mine), MAX_OPEN_BROADCAST_VCHANNELS),
-        ):  # fmt: skip
-            if (total := usage.total + amount) > maximum:
-                raise RateLimitRejectedError(
-                    f"the node's open broadcasts would have {total} {unit}, at most {maximum} are allowed: "
-                    "acknowledge or abort some first",
-                    **{unit: total, f"max_{unit}": maximum},
-                )
-            usage.check_share(tenant, own, maximum, self._percent, f"{unit} of open broadcasts")
-
-    @property
-    def _percent(self) -> int:
-        return self._node.admission.limits.max_principal_percent
 
     async def _reach(self, request: BroadcastRequest) -> None:
         """Wait until the barrier has passed. Precedes acquiring the keys, so no key is held during this wait."""
@@ -319,35 +221,35 @@ class Broadcasts:
     async def _acquire(self, broadcast_id: int, request: BroadcastRequest) -> None:
         """Acquire all keys. If this raises, no key is held and the broadcast is in no queue."""
         if not request.wait_s:
-            if (conflict := self._book.keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
+            if (conflict := self._keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
                 raise _acquired(conflict)
             return
-        with self._book.watching([broadcast_id], request.tenant) as changed:
-            if self._book.keys.request(broadcast_id, request.resource_keys):
+        with self._saver.watching([broadcast_id], request.tenant) as changed:
+            if self._keys.request(broadcast_id, request.resource_keys):
                 return
             try:
                 async with asyncio.timeout(request.wait_s):
-                    while not self._book.keys.holds(broadcast_id):
+                    while not self._keys.holds(broadcast_id):
                         self._node.admission.check_storage()
                         changed.clear()
                         await changed.wait()
             except TimeoutError:
                 # The keys may have been granted at the moment of the timeout.
-                if not self._book.keys.holds(broadcast_id):
-                    conflict = self._book.keys.conflict(broadcast_id)
-                    self._book.release(broadcast_id)
+                if not self._keys.holds(broadcast_id):
+                    conflict = self._keys.conflict(broadcast_id)
+                    self._saver.release(broadcast_id)
                     raise _acquired(conflict) from None
             except BaseException:
-                self._book.release(broadcast_id)
+                self._saver.release(broadcast_id)
                 raise
 
     def _begin(self, broadcast_id: int, request: BroadcastRequest) -> Live:
         """Return the broadcast, which holds its keys and is about to be accepted. Releases the keys if it raises."""
         try:
             # Check again: the node's state may have changed during the wait.
-            targets = self._check(request)
+            targets = self._admission.check(request)
         except BaseException:
-            self._book.release(broadcast_id)
+            self._saver.release(broadcast_id)
             raise
         record = TaskRecord(
             broadcast_id,
@@ -357,12 +259,12 @@ class Broadcasts:
             request.digest,
             request.batch.message_type,
             request.batch.columns_crc32c,
-            self._book.now_ms(),
+            self._saver.now_ms(),
             request.tenant.hex(),
         )
-        assert self._book.keys.holds(broadcast_id)
-        assert broadcast_id not in self._book.live
-        self._book.live[broadcast_id] = live = Live(Task(record), targets)
+        assert self._keys.holds(broadcast_id)
+        assert broadcast_id not in self._live
+        self._live[broadcast_id] = live = Live(Task(record), targets)
         return live
 
     async def _carry_out(self, live: Live, batch: Batch, barrier_tick: int) -> int:
@@ -372,19 +274,19 @@ class Broadcasts:
             hit(Failpoint.BROADCAST_KEYS_HELD)
             await self._store.accept(task, batch.columns)
             hit(Failpoint.BROADCAST_ACCEPTED)
-            self._book.table.add(task)
+            self._table.add(task)
             self._node.metrics.broadcasts_accepted.inc()
             tick = await self._append_accepted(live, batch, barrier_tick)
             hit(Failpoint.BROADCAST_APPENDED)
         except BaseException as error:
             # The keys stay held: if the broadcast is in the metadata, a restart resumes it.
-            self._book.fail(live, error)
+            self._saver.fail(live, error)
             raise
         finally:
-            self._accepted_bytes -= len(live.targets) * len(batch.columns)
-            assert 0 <= self._accepted_bytes
-        task.mark_appended(tick, self._book.now_ms())
-        self._book.save_soon(task)
+            self._admission.accepted_bytes -= len(live.targets) * len(batch.columns)
+            assert 0 <= self._admission.accepted_bytes
+        task.mark_appended(tick, self._saver.now_ms())
+        self._saver.save_soon(task)
         live.outcome.set_result(tick)
         return tick
 
@@ -406,16 +308,130 @@ class Broadcasts:
         while True:
             append = try_append_broadcast(
                 self._node.shared, live.task.record.broadcast_id, live.targets, batch,
-                barrier_tick=barrier_tick, forget=self._book.stale_windows, on_settled=on_settled,
+                barrier_tick=barrier_tick, forget=self._saver.stale_windows, on_settled=on_settled,
             )  # fmt: skip
             if append is not None:
                 break
             await self._node.shared.oracle.prepare(1, barrier_tick)
-        self._book.stale_windows = []
+        self._saver.stale_windows = []
         await settled
         if append.failure is not None:
             raise append.failure.with_effect(Effect.UNKNOWN)
         return append.entries[0].base_tick
+
+    # -- Acknowledgements ----------------------------------------------------------------------------------
+
+    async def ack(self, broadcast_id: int, vchannels: Sequence[str]) -> None:
+        """Persist that vchannels have acknowledged a broadcast. Repeated and late acknowledgements succeed.
+
+        Acknowledgements that arrive during a commit share the next one. Cancelling ends the wait only.
+
+        Raises:
+            BroadcastNotExistError: The broadcast was never accepted. Nothing happened.
+            BroadcastVchannelUnknownError: The broadcast does not include one of the vchannels. Nothing happened.
+            InvalidNameError, InvalidRequestError: A name is invalid. Nothing happened.
+            StorageFailedError, ShutdownError: See ``effect``.
+        """
+        self._node.admission.check_storage()
+        names = [self._full_name(name) for name in vchannels]
+        if (live := self._live.get(broadcast_id)) is not None and broadcast_id not in self._table.open:
+            # A client that chose the id may acknowledge before the broadcast is accepted.
+            await asyncio.shield(live.outcome)
+        self._check_accepted(broadcast_id)
+        found = self._table.find(broadcast_id)
+        if not isinstance(found, Task):
+            return
+        positions = found.positions()
+        acks = 0
+        for name in names:
+            if name not in positions:
+                raise BroadcastVchannelUnknownError(broadcast_id=broadcast_id, vchannel=name)
+            acks |= 1 << positions[name]
+        found.mark_acked(acks, self._saver.now_ms())
+        await self._saver.saved(found)
+
+    async def wait(
+        self,
+        broadcast_ids: Sequence[int],
+        name: KeyName | None,
+        timeout_s: float,
+        *,
+        once: bool,
+        tenant: Tenant = NO_TENANT,
+    ) -> list[int]:
+        """Wait for acknowledgements; return an empty list once they arrived, or the awaited ids at the timeout.
+
+        Args:
+            broadcast_ids: Broadcasts to wait for; if empty, the current holders of ``name``.
+            name: A resource key whose holders are awaited. With it, an aborted broadcast counts as finished.
+            timeout_s: Maximum wait in seconds.
+            once: True to return after one acknowledgement of any of them; False to wait until all are finished.
+            tenant: Tenant of the principal that waits.
+
+        Raises:
+            BroadcastAbortedError: A broadcast was aborted, and ``name`` is None.
+            BroadcastNotExistError: A broadcast is unknown, and its id is too great to be a forgotten one.
+            RateLimitRejectedError, ShutdownError, StorageFailedError: Nothing happened.
+        """
+        self._node.admission.check_storage()
+        awaited = list(broadcast_ids)
+        if name is None:
+            for broadcast_id in awaited:
+                self._check_accepted(broadcast_id)
+        elif not awaited:
+            # Holders that have just acquired the key may still fail to be accepted: exclude them.
+            awaited = [each for each in self._keys.holders(name) if each in self._live or each in self._table.open]
+        left = deque(awaited)
+        with self._saver.watching(awaited, tenant) as changed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while True:
+                        # Check storage first: a broadcast whose acceptance failed is in no table, yet not finished.
+                        self._node.admission.check_storage()
+                        if self._is_acked(left, once=once, may_be_aborted=name is not None):
+                            break
+                        changed.clear()
+                        await changed.wait()
+            except TimeoutError:
+                return awaited
+        return []
+
+    def _check_accepted(self, broadcast_id: int) -> None:
+        is_known = broadcast_id in self._live or self._table.find(broadcast_id) is not None
+        # The sender is unknown, so any tenant's floor counts: an id at or below it may have been accepted and finished.
+        if not is_known and broadcast_id > self._table.floors.highest:
+            raise BroadcastNotExistError(broadcast_id)
+
+    def _is_acked(self, left: deque[int], *, once: bool, may_be_aborted: bool) -> bool:
+        """Return True if the wait is over; remove finished broadcasts from ``left``."""
+        if once and left:
+            if any(self._acks(each) for each in left):
+                return True
+            return any(self._is_over(each, may_be_aborted=may_be_aborted) for each in left)
+        while left and self._is_over(left[0], may_be_aborted=may_be_aborted):
+            left.popleft()
+        return not left
+
+    def _is_over(self, broadcast_id: int, *, may_be_aborted: bool) -> bool:
+        found = self._table.find(broadcast_id)
+        if isinstance(found, Tombstone) and found.state is BroadcastState.ABORTED and not may_be_aborted:
+            raise BroadcastAbortedError(broadcast_id=broadcast_id, abort_reason=found.abort_reason)
+        return (
+            not isinstance(found, Task) and broadcast_id not in self._live and broadcast_id not in self._saver.in_doubt
+        )
+
+    def _acks(self, broadcast_id: int) -> int:
+        task = self._table.open.get(broadcast_id)
+        return 0 if task is None else task.durable.acked
+
+    def _full_name(self, name: str) -> str:
+        """Return ``<channel>/<index>`` for a name in either form; the channel may have been destroyed."""
+        if parse_vchannel_name(name).index is not None:
+            return name
+        try:
+            return self._find(name)[1].name
+        except ChannelNotExistError:
+            return f"{name}/0"
 
     # -- Inspection ----------------------------------------------------------------------------------------
 
@@ -426,25 +442,25 @@ class Broadcasts:
         wanted = frozenset(states)
         candidates: dict[int, Task | Tombstone] = {}
         if wanted.intersection(OPEN_STATES):
-            candidates |= self._book.table.open
+            candidates |= self._table.open
         if wanted.difference(OPEN_STATES):
-            candidates |= self._book.table.tombstones
+            candidates |= self._table.tombstones
         found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
         return [candidates[key] for key in found[:max_count]], max_count < len(found)
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast, including one that is being accepted; None if the id is unknown."""
-        live = self._book.live.get(broadcast_id)
-        return self._book.table.find(broadcast_id) if live is None else live.task
+        live = self._live.get(broadcast_id)
+        return self._table.find(broadcast_id) if live is None else live.task
 
     @property
     def highest_floor(self) -> int:
         """The greatest forgotten id of any principal."""
-        return self._book.table.floors.highest
+        return self._table.floors.highest
 
     def describe(self, broadcast_id: int) -> Task | Tombstone:
         """Return a broadcast. Raises BroadcastNotExistError if the id is unknown."""
-        found = self._book.table.find(broadcast_id)
+        found = self._table.find(broadcast_id)
         if found is None:
             raise BroadcastNotExistError(broadcast_id)
         return found
@@ -461,16 +477,16 @@ class Broadcasts:
         return await self._tasks.finish(self._abort(broadcast_id, reason))
 
     async def _abort(self, broadcast_id: int, reason: str) -> Tombstone:
-        if (live := self._book.live.get(broadcast_id)) is not None:
+        if (live := self._live.get(broadcast_id)) is not None:
             # An accepted broadcast always reaches the log; it can be aborted only then.
             await asyncio.shield(live.outcome)
         found = self.describe(broadcast_id)
         if isinstance(found, Task):
             # A pending broadcast that is not live was interrupted by a failure or by the shutdown.
             self._node.admission.check_storage()
-            record, is_aborted = found.record, found.mark_aborted(reason, self._book.now_ms())
-            await self._book.saved(found)
-            tombstone = self._book.table.find(broadcast_id)
+            record, is_aborted = found.record, found.mark_aborted(reason, self._saver.now_ms())
+            await self._saver.saved(found)
+            tombstone = self._table.find(broadcast_id)
             assert isinstance(tombstone, Tombstone)
             found = tombstone
             if is_aborted:
@@ -484,16 +500,16 @@ class Broadcasts:
 
     def refresh_metrics(self) -> None:
         """Update the metrics that are computed on demand."""
-        metrics, tasks = self._node.metrics, self._book.table.open.values()
+        metrics, tasks = self._node.metrics, self._table.open.values()
         pending = sum(task.state is BroadcastState.PENDING for task in tasks)
         metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
         metrics.broadcasts_open.labels(BroadcastState.WAIT_ACK).set(len(tasks) - pending)
-        metrics.broadcast_tombstones.set(self._book.table.finished)
-        now_ms = self._book.now_ms()
+        metrics.broadcast_tombstones.set(self._table.finished)
+        now_ms = self._saver.now_ms()
         oldest_ms = min((task.record.created_ms for task in tasks), default=now_ms)
         metrics.broadcast_oldest_seconds.set(max(0, now_ms - oldest_ms) / 1_000)
-        metrics.broadcast_waiters.labels("keys").set(self._book.keys.waiters)
-        metrics.broadcast_waiters.labels("acks").set(self._book.waiters - self._book.keys.waiters)
+        metrics.broadcast_waiters.labels("keys").set(self._keys.waiters)
+        metrics.broadcast_waiters.labels("acks").set(self._saver.waiters - self._keys.waiters)
 
     # -- Destroyed channels --------------------------------------------------------------------------------
 
@@ -505,26 +521,26 @@ class Broadcasts:
         must exist until WAIT_ACK is persisted.
         """
         going = set(channels)
-        self._leaving |= going
+        self._admission.leaving |= going
         try:
-            for live in list(self._book.live.values()):
+            for live in list(self._live.values()):
                 if going & live.task.channels:
                     await live.has_left.wait()
             yield
         finally:
-            self._leaving -= going
+            self._admission.leaving -= going
 
     async def left(self, channels: Sequence[str]) -> None:
         """Acknowledge, durably, for the vchannels of destroyed channels, which no client can acknowledge any more."""
         going = set(channels)
         # Deduplicated: a broadcast may include several of the channels.
-        tasks = list({id(task): task for channel in channels for task in self._book.table.of_channel(channel)}.values())
+        tasks = list({id(task): task for channel in channels for task in self._table.of_channel(channel)}.values())
         for task in tasks:
             gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
-            task.mark_acked(sum(1 << bit for bit in gone), self._book.now_ms())
+            task.mark_acked(sum(1 << bit for bit in gone), self._saver.now_ms())
             # There may be thousands: yield to other work on the event loop.
             await asyncio.sleep(0)
-        await asyncio.gather(*(self._book.saved(task) for task in tasks))
+        await asyncio.gather(*(self._saver.saved(task) for task in tasks))
 
     def _gone(self, task: Task) -> int:
         """Return the bitmap of vchannels that no longer exist; a vchannel re-created under a name is another one."""
