@@ -113,8 +113,7 @@ class BackupFolder:
         """
         if backup_id is not None:
             return self._manifest(backup_id)
-        whole = [each.manifest for each in self.listed() if each.manifest is not None]
-        if not whole:
+        if not (whole := self._whole()):
             raise BackupError(f"{self.path} has no backups: take one with `tidelog backup create`")
         return max(whole, key=lambda manifest: manifest.facts.tick)
 
@@ -138,7 +137,7 @@ class BackupFolder:
                 shutil.rmtree(left_behind)
             part = self.path / (backup_id + _PART)
             try:
-                with full_disk_told(self.path):
+                with backup_error_if_full(self.path):
                     manifest = self._copy(source, part, facts, taking)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
@@ -191,6 +190,10 @@ class BackupFolder:
             BackupDamagedError: The start would be refused, or the recovered state is another one.
         """
         check_recovers(self.data_path(manifest.backup_id), manifest, check)
+
+    def _whole(self) -> list[Manifest]:
+        """Return the readable manifests, oldest first."""
+        return [each.manifest for each in self.listed() if each.manifest is not None]
 
     def _listed(self, name: str) -> Listed:
         try:
@@ -245,8 +248,7 @@ class BackupFolder:
 
     def _earlier(self, facts: Facts) -> dict[str, tuple[Path, BackupFile]]:
         """Return the files of the newest backup of the same store, which may be unchanged."""
-        same = [each.manifest for each in self.listed() if each.manifest is not None]
-        same = [manifest for manifest in same if manifest.facts.incarnation == facts.incarnation]
+        same = [manifest for manifest in self._whole() if manifest.facts.incarnation == facts.incarnation]
         if not same:
             return {}
         newest = max(same, key=lambda manifest: manifest.facts.tick)
@@ -271,7 +273,7 @@ def open_backup_folder(path: Path, *, create: bool = False) -> BackupFolder:
         OSError: The system refused.
     """
     if create and (not path.exists() or _is_empty(path)):
-        with full_disk_told(path):
+        with backup_error_if_full(path):
             make_folder(path)
             replace_file(path / _STAMP_NAME, _STAMP)
     try:
@@ -292,13 +294,13 @@ def _is_empty(path: Path) -> bool:
 
 
 @contextmanager
-def full_disk_told(path: Path) -> Iterator[None]:
+def backup_error_if_full(path: Path) -> Iterator[None]:
     """Turn the system's error for a full disk or an exceeded quota into BackupError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path) from error
+            raise BackupError(f"the disk of {path} is full: free some space, or choose another folder") from error
         raise
 
 
@@ -360,10 +362,6 @@ def _is_regular(path: Path, size_bytes: int) -> bool:
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_size == size_bytes
-
-
-def _disk_full(path: Path) -> BackupError:
-    return BackupError(f"the disk of {path} is full: free some space, or choose another folder")
 
 
 def _id_of(facts: Facts) -> str:

@@ -15,7 +15,7 @@ from secrets import token_bytes
 from typing import Final
 
 from tidelog_server.backup.files import Meter, UnexpectedFileError, copy_file
-from tidelog_server.backup.folder import BackupFolder, check_recovers, damaged_file, full_disk_told
+from tidelog_server.backup.folder import BackupFolder, backup_error_if_full, check_recovers, damaged_file
 from tidelog_server.backup.manifest import BackupError, Manifest
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -57,7 +57,7 @@ def restore_with(target: Path, fill: Callable[[Path], None]) -> None:
     """
     target = target.absolute()
     _check_target(target)
-    with full_disk_told(target.parent):
+    with backup_error_if_full(target.parent):
         make_folder(target.parent)
     with _workshop(target.with_name(f".{target.name}{_SUFFIX}")) as path:
         fill(path)

@@ -18,12 +18,7 @@ from tidelog_server.broadcast.append import WINDOW_PREFIX, try_append_broadcast,
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
 from tidelog_server.broadcast.saver import BroadcastSaver, Live
-from tidelog_server.broadcast.store import (
-    BroadcastRecords,
-    Loaded,
-    check_targets,
-    take_keys_again,
-)
+from tidelog_server.broadcast.store import BroadcastRecords, Loaded, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName
 from tidelog_server.core.errors import (

@@ -1,6 +1,7 @@
 """Ownership of channels: which node owns a channel, where new ones are placed, and how other nodes are notified."""
 
 import asyncio
+import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -8,7 +9,6 @@ from typing import Final, Protocol
 import structlog
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord
-from tidelog_server.channels.placement import place
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.nodes import ChannelOwner, Node
@@ -129,3 +129,24 @@ class Ownership:
     def foreign(self) -> Mapping[str, ChannelRecord]:
         """Return the records of channels of other nodes."""
         return self._catalog.foreign()
+
+
+def place(loads: Mapping[str, int], channels: int, vchannels: int) -> list[str]:
+    """Return the node id for each of ``channels`` new channels.
+
+    Each channel goes to the node with the fewest vchannels, counting those placed before it; ties go to the smallest
+    node id. So a cluster fills evenly, and equal loads give equal placements.
+
+    Args:
+        loads: Number of vchannels of each candidate node; not empty.
+        channels: Number of new channels.
+        vchannels: Number of vchannels of each new channel.
+    """
+    heap = [(load, node_id) for node_id, load in loads.items()]
+    heapq.heapify(heap)
+    placed = []
+    for _ in range(channels):
+        load, node_id = heap[0]
+        placed.append(node_id)
+        heapq.heapreplace(heap, (load + vchannels, node_id))
+    return placed

@@ -5,9 +5,8 @@ the sync of a group of appends. Ordering: a record is written before its first p
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from tidelog_server.core.errors import (
@@ -117,7 +116,7 @@ class Groups:
     async def _create(
         self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber, *, if_not_exists: bool
     ) -> GroupState:
-        async with self._changing(name):
+        async with self._lock(name):
             record = self._catalog.records.get(name)
             if record is None:
                 # Check before anything is written, so a refusal has no effect.
@@ -128,7 +127,10 @@ class Groups:
                 hit(Failpoint.GROUP_MID_CREATE)
             elif not if_not_exists:
                 raise GroupAlreadyExistsError(name)
-            await self._subscribe(record, channels, start, subscriber)
+            # Found again: the positions may have changed during the writes.
+            found = self._new_positions(name, channels, start, subscriber)
+            await self._write([self.positions.put(key, position) for key, position in found])
+            self.sessions.changed(name)
             return self.describe(name)
 
     async def alter(
@@ -157,7 +159,7 @@ class Groups:
         start: Start | None,
         subscriber: Subscriber,
     ) -> GroupState:
-        async with self._changing(name):
+        async with self._lock(name):
             record = self.record(name)
             left = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
             self.sessions.check_not_held(name, left)
@@ -193,7 +195,7 @@ class Groups:
         return await self._tasks.finish(self._destroy(name, ignore_missing=ignore_missing, force=force))
 
     async def _destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
-        async with self._changing(name):
+        async with self._lock(name):
             if name not in self._catalog.records:
                 if ignore_missing:
                     return False
@@ -292,7 +294,9 @@ class Groups:
     def commit(self, commits: Sequence[Commit], on_settled: Settled) -> PendingAppend:
         """Move positions forward; call ``on_settled`` once they are durable or failed. Raises as ``changes``."""
         self._node.admission.check_storage()
-        return self._submit(self.changes(commits, is_repeatable=True), on_settled)
+        append = PendingAppend((), True, on_settled, positions=self.changes(commits, is_repeatable=True))
+        self._node.committer.submit(append)
+        return append
 
     async def commit_and_wait(self, commits: Sequence[Commit]) -> None:
         """Move positions forward, durably. Cancelling does not stop it. Raises as ``changes``; StorageFailedError."""
@@ -401,12 +405,9 @@ class Groups:
         self.durable.apply(changes)
         self._node.metrics.group_commits.inc(len(changes))
 
-    @asynccontextmanager
-    async def _changing(self, name: str) -> AsyncIterator[None]:
-        """Serialise changes of a group."""
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock:
-            yield
+    def _lock(self, name: str) -> asyncio.Lock:
+        """Return the lock that serialises changes of a group."""
+        return self._locks.setdefault(name, asyncio.Lock())
 
     def _subscribed(self, name: str, channel: str) -> list[str]:
         """Return the subscribed vchannels of a channel; for the full name of a vchannel, that one if subscribed."""
@@ -466,13 +467,6 @@ class Groups:
             percent = self._node.admission.limits.max_principal_percent
             self.positions.usage.check_share(tenant, positions, MAX_GROUP_POSITIONS, percent, "positions of groups")
 
-    async def _subscribe(
-        self, record: GroupRecord, channels: Sequence[str], start: Start, subscriber: Subscriber
-    ) -> None:
-        found = self._new_positions(record.name, channels, start, subscriber)
-        await self._write([self.positions.put(key, position) for key, position in found])
-        self.sessions.changed(record.name)
-
     def _named(self, name: str, vchannels: Sequence[str]) -> list[str]:
         """Return the vchannels that a request names, with channels expanded and without duplicates."""
         if not vchannels:
@@ -519,11 +513,6 @@ class Groups:
             # Write the position again: the commit is acknowledged only when the position is durable.
             return key, position
         return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
-
-    def _submit(self, changes: Sequence[PositionChange], on_settled: Settled) -> PendingAppend:
-        append = PendingAppend((), True, on_settled, positions=changes)
-        self._node.committer.submit(append)
-        return append
 
     async def _finish(self, changes: Sequence[PositionChange]) -> None:
         """Submit changes without an await, and wait until they are durable. Cancelling does not stop it."""

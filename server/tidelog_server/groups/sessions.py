@@ -16,7 +16,6 @@ from tidelog_server.core.errors import (
     GroupMemberFencedError,
     GroupNotExistError,
     RateLimitRejectedError,
-    TidelogServerError,
 )
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
@@ -72,6 +71,7 @@ class MemberSession:
     Attributes:
         changed: Set when the holdings changed, the member was removed, or another call attached to it.
         is_stale: True if one of these happened since the caller set it to False.
+        member: The member.
     """
 
     def __init__(self, sessions: "GroupSessions", group: str, changed: asyncio.Event) -> None:
@@ -79,54 +79,39 @@ class MemberSession:
         self.is_stale = True
         self._sessions = sessions
         self._group = group
-        self._member: Member
+        self.member: Member
 
     def attach(self, member: Member) -> None:
         """Attach this session to ``member``; the session that was attached before ends."""
         assert not member.is_gone
         replaced, member.on_changed = member.on_changed, self._change
-        self._member = member
+        self.member = member
         replaced()
         self._change()
 
     @property
-    def member_id(self) -> str:
-        """The member's id."""
-        return self._member.member_id
-
-    @property
-    def lease_s(self) -> float:
-        """The member's lifetime without a keepalive, in seconds."""
-        return self._member.lease_s
-
-    @property
     def is_over(self) -> bool:
         """True once the member was removed, or another call attached to it."""
-        return self._member.is_gone or self._member.on_changed != self._change
+        return self.member.is_gone or self.member.on_changed != self._change
 
     def holdings(self) -> list[Holding]:
         """Return the member's holdings, sorted by vchannel."""
-        return self._sessions.holdings(self._group, self._member)
-
-    @property
-    def cause(self) -> TidelogServerError | None:
-        """Why the member was removed, if known."""
-        return self._member.cause
+        return self._sessions.holdings(self._group, self.member)
 
     def keep_alive(self) -> None:
         """Renew the member's lease."""
         if not self.is_over:
-            self._sessions.keep_alive(self._member, self._member.lease_s)
+            self._sessions.keep_alive(self.member, self.member.lease_s)
 
     def release(self, vchannels: Sequence[tuple[str, int]]) -> None:
         """Release vchannels that the member holds under these epochs."""
         if not self.is_over:
-            self._sessions.release(self._group, self._member.member_id, vchannels)
+            self._sessions.release(self._group, self.member.member_id, vchannels)
 
     def leave(self) -> None:
         """Remove the member, unless this session is over."""
         if not self.is_over:
-            self._sessions.remove(self._group, self._member)
+            self._sessions.remove(self._group, self.member)
 
     def _change(self) -> None:
         self.is_stale = True
@@ -135,7 +120,7 @@ class MemberSession:
     def detach(self) -> None:
         """Handle the end of the call: the member is removed unless it rejoins within RECONNECT_WITHIN_S."""
         if not self.is_over:
-            self._sessions.keep_alive(self._member, min(RECONNECT_WITHIN_S, self._member.lease_s))
+            self._sessions.keep_alive(self.member, min(RECONNECT_WITHIN_S, self.member.lease_s))
 
 
 class GroupSessions:

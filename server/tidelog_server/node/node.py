@@ -33,7 +33,7 @@ from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionCha
 from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick, compose
 from tidelog_server.groups.groups import Groups
-from tidelog_server.groups.lag_meter import LagMeter
+from tidelog_server.groups.lag import LagMeter
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.channels.placement import place
+from tidelog_server.channels.ownership import place
 
 loads = st.dictionaries(st.sampled_from(["n1", "n2", "n3", "n4"]), st.integers(0, 50), min_size=1)
 

@@ -179,7 +179,7 @@ class MemberCall:
                     f"the commit has {len(commit.positions)} positions, expected 1 to {MAX_COMMITS_PER_REQUEST}",
                     field="positions",
                 )
-            member_id = self._session.member_id
+            member_id = self._session.member.member_id
             if self._session.is_over:
                 raise self._why_over()
             commits = [
@@ -197,7 +197,9 @@ class MemberCall:
     async def _tell(self) -> None:
         """Write a response after each change, until the stream ends."""
         session = self._session
-        welcome = pb.JoinGroupWelcome(member_id=session.member_id, lease_ms=round(session.lease_s * 1_000))
+        welcome = pb.JoinGroupWelcome(
+            member_id=session.member.member_id, lease_ms=round(session.member.lease_s * 1_000)
+        )
         response = pb.JoinGroupResponse(welcome=welcome)
         while True:
             self._changed.clear()
@@ -224,8 +226,8 @@ class MemberCall:
             await self._changed.wait()
 
     def _why_over(self) -> TidelogServerError:
-        return self._session.cause or GroupMemberFencedError(
-            group=self._group, vchannel="", member_id=self._session.member_id, epoch=0
+        return self._session.member.cause or GroupMemberFencedError(
+            group=self._group, vchannel="", member_id=self._session.member.member_id, epoch=0
         )
 
     def _assignments(self) -> pb.GroupAssignments:
