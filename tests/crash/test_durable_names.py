@@ -26,7 +26,7 @@ from pathlib import Path
 from tidelog_testing.faults.damage import filled_store
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
-from tidelog_server.backup.folder import Taking, open_backup_folder
+from tidelog_server.backup.folder import BackupOptions, open_backup_folder
 from tidelog_server.backup.manifest import Facts
 from tidelog_server.storage.format.cluster_file import ClusterIdentity, write_identity
 from tidelog_server.storage.format.data_folder import note_backup
@@ -37,7 +37,7 @@ store = filled_store(base / "new" / "levels" / "data", flushed=4, unflushed=4)
 path, head = store.checkpoint("c")
 facts = Facts(store.incarnation.hex(), 9, head.sequence, head.chain_hash.hex(), head.last_tick, 1)
 backups = open_backup_folder(base / "deep" / "backups", create=True)
-taken = backups.take(path, facts, Taking("1.0", count))
+taken = backups.take(path, facts, BackupOptions("1.0", count))
 restore_copy(backups, taken, base / "far" / "away" / "restored", count)
 note_backup(store.folder, 1)
 write_identity(store.folder, ClusterIdentity("0123456789abcdef", "n1", 7))

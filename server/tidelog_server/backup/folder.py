@@ -59,7 +59,7 @@ _SPARE_BYTES: Final = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedBackup:
     """An entry of the list of backups: the manifest, or the problem with it."""
 
     backup_id: str
@@ -68,7 +68,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class BackupOptions:
     """Options of taking a backup.
 
     Attributes:
@@ -94,7 +94,7 @@ class BackupFolder:
         """Return the data folder in a backup."""
         return self.path / backup_id / "data"
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedBackup]:
         """Return completed backups, oldest first; interrupted ones are not listed.
 
         Raises:
@@ -117,13 +117,13 @@ class BackupFolder:
             raise BackupError(f"{self.path} has no backups: take one with `tidelog backup create`")
         return max(whole, key=lambda manifest: manifest.facts.tick)
 
-    def take(self, source: Path, facts: Facts, taking: Taking) -> Manifest:
+    def take(self, source: Path, facts: Facts, options: BackupOptions) -> Manifest:
         """Copy a checkpoint and return the manifest of the new backup.
 
         Args:
             source: Folder of the checkpoint, which does not change meanwhile.
             facts: State of the checkpoint.
-            taking: Options.
+            options: Options.
 
         Raises:
             BackupError: Another backup is in progress, the disk is full, or an immutable file has changed.
@@ -138,7 +138,7 @@ class BackupFolder:
             part = self.path / (backup_id + _PART)
             try:
                 with backup_error_if_full(self.path):
-                    manifest = self._copy(source, part, facts, taking)
+                    manifest = self._copy(source, part, facts, options)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
@@ -195,11 +195,11 @@ class BackupFolder:
         """Return the readable manifests, oldest first."""
         return [each.manifest for each in self.listed() if each.manifest is not None]
 
-    def _listed(self, name: str) -> Listed:
+    def _listed(self, name: str) -> ListedBackup:
         try:
-            return Listed(name, self._manifest(name))
+            return ListedBackup(name, self._manifest(name))
         except BackupError as error:
-            return Listed(name, None, str(error))
+            return ListedBackup(name, None, str(error))
 
     def _manifest(self, backup_id: str) -> Manifest:
         if not is_backup_id(backup_id):
@@ -228,19 +228,19 @@ class BackupFolder:
         finally:
             os.close(descriptor)
 
-    def _copy(self, source: Path, part: Path, facts: Facts, taking: Taking) -> Manifest:
+    def _copy(self, source: Path, part: Path, facts: Facts, options: BackupOptions) -> Manifest:
         """Fill ``part``, manifest last, durable except for its name."""
-        earlier = self._earlier(facts) if taking.reuse != "none" else {}
+        earlier = self._earlier(facts) if options.reuse != "none" else {}
         names = sorted(names_below(source))
         self._check_room(source, [name for name in names if name not in earlier])
         make_folder(part / "data" / "db")
         files = []
         for name in names:
-            files.append(_take_file(source, part / "data" / name, name, earlier.get(name), taking))
+            files.append(_take_file(source, part / "data" / name, name, earlier.get(name), options))
             hit(Failpoint.BACKUP_MID_COPY)
         for folder in (part / "data" / "db", part / "data"):
             sync_folder(folder)
-        manifest = Manifest(part.name.removesuffix(_PART), taking.version, facts, tuple(files))
+        manifest = Manifest(part.name.removesuffix(_PART), options.version, facts, tuple(files))
         hit(Failpoint.BACKUP_BEFORE_MANIFEST)
         write_file(part / _MANIFEST_NAME, manifest.encode())
         sync_folder(part)
@@ -324,20 +324,20 @@ def check_recovers(data: Path, manifest: Manifest, check: str = STORE_CHECK) -> 
 
 
 def _take_file(
-    source: Path, target: Path, name: str, earlier: tuple[Path, BackupFile] | None, taking: Taking
+    source: Path, target: Path, name: str, earlier: tuple[Path, BackupFile] | None, options: BackupOptions
 ) -> BackupFile:
     """Copy the file ``name`` of the folder ``source``, or link the file of an earlier backup."""
     status = (source / name).stat()
     if earlier is not None:
         folder, file = earlier
-        if _is_same(source, folder, file, taking):
+        if _is_same(source, folder, file, options):
             os.link(folder / name, target, follow_symlinks=False)
             return BackupFile(name, file.bytes, file.blake2b, status.st_mtime_ns, is_reused=True)
-    digest = copy_file(source, name, target, taking.meter, status.st_size)
+    digest = copy_file(source, name, target, options.meter, status.st_size)
     return BackupFile(name, target.stat().st_size, digest, status.st_mtime_ns, is_reused=False)
 
 
-def _is_same(source: Path, folder: Path, file: BackupFile, taking: Taking) -> bool:
+def _is_same(source: Path, folder: Path, file: BackupFile, options: BackupOptions) -> bool:
     """Return whether a file of ``source`` is the one that an earlier backup has in ``folder``.
 
     Raises:
@@ -346,9 +346,9 @@ def _is_same(source: Path, folder: Path, file: BackupFile, taking: Taking) -> bo
     status = (source / file.name).stat()
     if status.st_size != file.bytes or not _is_regular(folder / file.name, file.bytes):
         return False
-    if taking.reuse == "time" and status.st_mtime_ns == file.mtime_ns:
+    if options.reuse == "time" and status.st_mtime_ns == file.mtime_ns:
         return True
-    if hash_file(source, file.name, taking.meter, file.bytes) == file.blake2b:
+    if hash_file(source, file.name, options.meter, file.bytes) == file.blake2b:
         return True
     raise BackupError(
         f"{file.name} of the data folder differs from the previous backup, but such files never change: one of "

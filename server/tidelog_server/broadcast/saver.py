@@ -36,7 +36,7 @@ def awaitable() -> "asyncio.Future[Any]":
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class LiveBroadcast:
     """A broadcast from just before its acceptance until WAIT_ACK is persisted.
 
     Attributes:
@@ -65,7 +65,7 @@ class BroadcastSaver:
     def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords) -> None:
         self.table = BroadcastTable()
         self.keys = ResourceKeys()
-        self.live: dict[int, Live] = {}
+        self.live: dict[int, LiveBroadcast] = {}
         self.in_doubt: set[int] = set()
         self.stale_windows: list[ProducerKey] = []
         self.waiters_usage = Usage()
@@ -154,7 +154,7 @@ class BroadcastSaver:
                 self._sweep_due.set()
         self._wake(broadcast_id)
 
-    def fail(self, live: Live, error: BaseException) -> None:
+    def fail(self, live: LiveBroadcast, error: BaseException) -> None:
         """Wake all waiters of a broadcast that this process cannot finish."""
         self.live.pop(live.task.record.broadcast_id, None)
         self.in_doubt.add(live.task.record.broadcast_id)

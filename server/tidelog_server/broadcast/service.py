@@ -17,8 +17,8 @@ from tidelog_server.broadcast.admission import BroadcastAdmission, BroadcastRequ
 from tidelog_server.broadcast.append import WINDOW_PREFIX, try_append_broadcast, window_key
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
-from tidelog_server.broadcast.saver import BroadcastSaver, Live
-from tidelog_server.broadcast.store import BroadcastRecords, Loaded, check_targets, take_keys_again
+from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
+from tidelog_server.broadcast.store import BroadcastRecords, LoadedRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName
 from tidelog_server.core.errors import (
@@ -108,7 +108,7 @@ class Broadcasts:
         """Stop writing records. Called once the owner of the tasks is closed."""
         self._store.close()
 
-    async def _append_pending(self, loaded: Loaded) -> None:
+    async def _append_pending(self, loaded: LoadedRecords) -> None:
         """Append accepted broadcasts that are missing from the log, each exactly once even across repeated crashes."""
         pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
         # Ordering: read all windows before the first append, which may evict windows from the table.
@@ -119,7 +119,7 @@ class Broadcasts:
         for task, tick in ticks.items():
             record = task.record
             batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
-            self._live[record.broadcast_id] = live = Live(task, self._targets_of(task))
+            self._live[record.broadcast_id] = live = LiveBroadcast(task, self._targets_of(task))
             task.mark_appended(tick or await self._append(live, batch, NO_TICK), self._saver.now_ms())
             _log.info("broadcast_recovered", broadcast_id=record.broadcast_id, was_in_log=bool(tick))
 
@@ -238,7 +238,7 @@ class Broadcasts:
                 self._saver.release(broadcast_id)
                 raise
 
-    def _begin(self, broadcast_id: int, request: BroadcastRequest) -> Live:
+    def _begin(self, broadcast_id: int, request: BroadcastRequest) -> LiveBroadcast:
         """Return the broadcast, which holds its keys and is about to be accepted. Releases the keys if it raises."""
         try:
             # Check again: the node's state may have changed during the wait.
@@ -259,10 +259,10 @@ class Broadcasts:
         )
         assert self._keys.holds(broadcast_id)
         assert broadcast_id not in self._live
-        self._live[broadcast_id] = live = Live(Task(record), targets)
+        self._live[broadcast_id] = live = LiveBroadcast(Task(record), targets)
         return live
 
-    async def _carry_out(self, live: Live, batch: Batch, barrier_tick: int) -> int:
+    async def _carry_out(self, live: LiveBroadcast, batch: Batch, barrier_tick: int) -> int:
         """Accept a broadcast that holds its keys, append it, and return its tick."""
         task = live.task
         try:
@@ -285,14 +285,14 @@ class Broadcasts:
         live.outcome.set_result(tick)
         return tick
 
-    async def _append_accepted(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+    async def _append_accepted(self, live: LiveBroadcast, batch: Batch, barrier_tick: int) -> Tick:
         try:
             return await self._append(live, batch, barrier_tick)
         except StorageFailedError as error:
             # Always unknown: the broadcast is accepted, and a restart may resume it.
             raise StorageFailedError(error.values["cause"], effect=Effect.UNKNOWN) from error
 
-    async def _append(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+    async def _append(self, live: LiveBroadcast, batch: Batch, barrier_tick: int) -> Tick:
         """Append an accepted broadcast, and return its tick once it is durable."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -376,14 +376,14 @@ class Broadcasts:
         elif not awaited:
             # Holders that have just acquired the key may still fail to be accepted: exclude them.
             awaited = [each for each in self._keys.holders(name) if each in self._live or each in self._table.open]
-        left = deque(awaited)
+        unfinished = deque(awaited)
         with self._saver.watching(awaited, tenant) as changed:
             try:
                 async with asyncio.timeout(timeout_s):
                     while True:
                         # Check storage first: a broadcast whose acceptance failed is in no table, yet not finished.
                         self._node.admission.check_storage()
-                        if self._is_acked(left, once=once, may_be_aborted=name is not None):
+                        if self._is_acked(unfinished, once=once, may_be_aborted=name is not None):
                             break
                         changed.clear()
                         await changed.wait()
@@ -397,15 +397,15 @@ class Broadcasts:
         if not is_known and broadcast_id > self._table.floors.highest:
             raise BroadcastNotExistError(broadcast_id)
 
-    def _is_acked(self, left: deque[int], *, once: bool, may_be_aborted: bool) -> bool:
-        """Return True if the wait is over; remove finished broadcasts from ``left``."""
-        if once and left:
-            if any(self._acks(each) for each in left):
+    def _is_acked(self, unfinished: deque[int], *, once: bool, may_be_aborted: bool) -> bool:
+        """Return True if the wait is over; remove finished broadcasts from ``unfinished``."""
+        if once and unfinished:
+            if any(self._acks(each) for each in unfinished):
                 return True
-            return any(self._is_over(each, may_be_aborted=may_be_aborted) for each in left)
-        while left and self._is_over(left[0], may_be_aborted=may_be_aborted):
-            left.popleft()
-        return not left
+            return any(self._is_over(each, may_be_aborted=may_be_aborted) for each in unfinished)
+        while unfinished and self._is_over(unfinished[0], may_be_aborted=may_be_aborted):
+            unfinished.popleft()
+        return not unfinished
 
     def _is_over(self, broadcast_id: int, *, may_be_aborted: bool) -> bool:
         found = self._table.find(broadcast_id)
@@ -434,13 +434,13 @@ class Broadcasts:
         self, states: Iterable[BroadcastState], after_id: int, max_count: int
     ) -> tuple[list[Task | Tombstone], bool]:
         """Return up to ``max_count`` broadcasts in ``states`` with ids above ``after_id``, and whether more exist."""
-        wanted = frozenset(states)
+        chosen = frozenset(states)
         candidates: dict[int, Task | Tombstone] = {}
-        if wanted.intersection(OPEN_STATES):
+        if chosen.intersection(OPEN_STATES):
             candidates |= self._table.open
-        if wanted.difference(OPEN_STATES):
+        if chosen.difference(OPEN_STATES):
             candidates |= self._table.tombstones
-        found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
+        found = sorted(key for key, each in candidates.items() if after_id < key and each.state in chosen)
         return [candidates[key] for key in found[:max_count]], max_count < len(found)
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:

@@ -22,7 +22,7 @@ _FINISHED: Final = {"tombstone"}
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedRecords:
     """All records, as loaded at a start.
 
     Attributes:
@@ -49,13 +49,13 @@ class BroadcastRecords:
         # Revisions of the progress records of open broadcasts.
         self._revisions: dict[int, int] = {}
 
-    async def load(self) -> Loaded:
+    async def load(self) -> LoadedRecords:
         """Return all records.
 
         Raises:
             DataLossError: A record is missing, unexpected or unreadable.
         """
-        loaded = Loaded()
+        loaded = LoadedRecords()
         by_id: dict[int, dict[str, Versioned]] = {}
         for key, found in (await self._metadata.list(self._prefix)).items():
             number, _, name = key.removeprefix(self._prefix).partition("/")
@@ -71,7 +71,7 @@ class BroadcastRecords:
             loaded.floors[tenant] = decode_floor(key, floor.value)
         return loaded
 
-    def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: Loaded) -> None:
+    def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: LoadedRecords) -> None:
         if records.keys() == _FINISHED:
             key = self._key(broadcast_id, "tombstone")
             tombstone = Tombstone.decode(key, records["tombstone"].value)

@@ -213,7 +213,7 @@ def _restore(
 async def _create(
     endpoint: str, backups: "BackupFolder", meter: RateMeter, reuse: Literal["hash", "time", "none"]
 ) -> "Manifest":
-    from tidelog_server.backup.folder import Taking
+    from tidelog_server.backup.folder import BackupOptions
 
     clock = asyncio.get_running_loop().time
     async with connected(endpoint, retry=_FAIL_AT_ONCE) as client:
@@ -223,7 +223,7 @@ async def _create(
         is_backed_up = False
         try:
             source = _source_of(checkpoint)
-            taking = Taking(installed_versions()["tidelog"], meter, reuse)
+            taking = BackupOptions(installed_versions()["tidelog"], meter, reuse)
             copying = asyncio.create_task(asyncio.to_thread(backups.take, source, _facts(checkpoint), taking))
             await asyncio.wait((copying, keeping), return_when=asyncio.FIRST_COMPLETED)
             if not copying.done():

@@ -161,12 +161,12 @@ class Groups:
     ) -> GroupState:
         async with self._lock(name):
             record = self.record(name)
-            left = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
-            self.sessions.check_not_held(name, left)
+            ended = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
+            self.sessions.check_not_held(name, ended)
             found = self._new_positions(name, subscribe, record.start if start is None else start, subscriber)
             # No await between finding and setting positions: channels may be destroyed meanwhile.
             added = [self.positions.put(key, position) for key, position in found]
-            await self._write([*added, *(self.positions.remove(GroupKey(name, vchannel)) for vchannel in left)])
+            await self._write([*added, *(self.positions.remove(GroupKey(name, vchannel)) for vchannel in ended)])
             self.sessions.changed(name)
             return self.describe(name)
 
@@ -230,12 +230,12 @@ class Groups:
     def describe(self, name: str, vchannels: Iterable[str] | None = None) -> GroupState:
         """Return the durable state of a group, without lag. Raises GroupNotExistError."""
         record, positions = self.record(name), self.durable.of_group(name)
-        wanted = positions.keys() if vchannels is None else vchannels
+        names = positions.keys() if vchannels is None else vchannels
         return GroupState(
             record,
             [
                 PositionState(vchannel, positions[vchannel], self.sessions.holder(name, vchannel))
-                for vchannel in sorted(wanted)
+                for vchannel in sorted(names)
                 if vchannel in positions
             ],
         )
@@ -471,13 +471,13 @@ class Groups:
         """Return the vchannels that a request names, with channels expanded and without duplicates."""
         if not vchannels:
             return list(self.positions.of_group(name))
-        wanted: dict[str, None] = {}
+        names: dict[str, None] = {}
         for given in vchannels:
             if "/" in given:
-                wanted[self._find(given)[1].name] = None
+                names[self._find(given)[1].name] = None
             else:
-                wanted.update(dict.fromkeys(vchannel.name for vchannel in self._find_channel(given).vchannels))
-        return list(wanted)
+                names.update(dict.fromkeys(vchannel.name for vchannel in self._find_channel(given).vchannels))
+        return list(names)
 
     def _position(self, key: GroupKey) -> GroupPosition:
         position = self.positions.get(key)

@@ -116,8 +116,8 @@ class AppCommits:
 
         ``on_evicted`` is called with a table and the number of applications evicted from it.
         """
-        self._lasting = _Remembered(commits, floors, FloorTable.APPS, on_evicted)
-        self._finished = _Remembered(commits, floors, FloorTable.FINISHED_APPS, on_evicted)
+        self._lasting = _AppCommitTable(commits, floors, FloorTable.APPS, on_evicted)
+        self._finished = _AppCommitTable(commits, floors, FloorTable.FINISHED_APPS, on_evicted)
 
     def repeated(self, app: AppVersion, query_id: str = "") -> AppCommit | None:
         """Return the commit that ``app`` retries; None if it is new. No commit of the application is in flight.
@@ -171,7 +171,7 @@ class AppCommits:
         """Record a durable commit; called in tick order."""
         self._those_of(commit).put(app, commit)
 
-    def _those_of(self, commit: AppCommit) -> "_Remembered":
+    def _those_of(self, commit: AppCommit) -> "_AppCommitTable":
         return self._finished if commit.is_last else self._lasting
 
 
@@ -194,7 +194,7 @@ def check_same_content(app: AppVersion, commit: AppCommit, content: TxnContent) 
         raise AppCommitMismatchError.of_targets(app.app_id, app_version=app.version, unit=unit)
 
 
-class _Remembered:
+class _AppCommitTable:
     """Commits by application.
 
     Invariant: an application with a commit in flight is not evicted.

@@ -252,7 +252,7 @@ class TxnSession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _EndedTxn:
     """A transaction that ended without a commit; ``content`` is set if it was prepared."""
 
     caller: Caller
@@ -292,7 +292,7 @@ class TxnTable:
         self._first_txn_id = first_txn_id
         # Ids of this run up to this one may be forgotten.
         self._forgotten_up_to = first_txn_id - 1
-        self._ended: Shares[int, _Ended] = Shares()
+        self._ended: Shares[int, _EndedTxn] = Shares()
         # Durable outcomes, and the number of commits in flight.
         self._outcomes: Shares[int, TxnOutcome] = Shares()
         self._committing = 0
@@ -476,7 +476,7 @@ class TxnTable:
         content = None if session.prepared_for is None else session.content
         for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
             self._forgotten_up_to = max(self._forgotten_up_to, forgotten.key)
-        self._ended.put(session.txn_id, _Ended(session.caller, cause, content), session.tenant)
+        self._ended.put(session.txn_id, _EndedTxn(session.caller, cause, content), session.tenant)
 
     def release_staged(self, session: TxnSession) -> None:
         """Stop counting the staged batches of a transaction."""

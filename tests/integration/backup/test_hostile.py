@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tidelog_cli.output.rate_meter import RateMeter
-from tidelog_server.backup.folder import BackupFolder, Taking, open_backup_folder
+from tidelog_server.backup.folder import BackupFolder, BackupOptions, open_backup_folder
 from tidelog_server.backup.manifest import BackupError, Facts, Manifest, _digest_of
 from tidelog_server.backup.restore import restore_copy
 from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES
@@ -37,7 +37,7 @@ def true_backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = filled_store(folder / "live", flushed=8, unflushed=8)
     path, head = store.checkpoint("c")
     facts = Facts(store.incarnation.hex(), 10_000, head.sequence, head.chain_hash.hex(), head.last_tick, 1_700_000_000)
-    open_backup_folder(folder / "backups", create=True).take(path, facts, Taking("1.0", COUNT))
+    open_backup_folder(folder / "backups", create=True).take(path, facts, BackupOptions("1.0", COUNT))
     store.close()
     return folder / "backups"
 
@@ -194,7 +194,7 @@ def test_a_later_backup_links_no_link(backups: BackupFolder, tmp_path: Path) -> 
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     later = replace(manifest.facts, tick=manifest.facts.tick + 1)
-    taken = backups.take(source, later, Taking("1.0", COUNT))
+    taken = backups.take(source, later, BackupOptions("1.0", COUNT))
     backups.check_files(taken, COUNT)
 
 
@@ -231,7 +231,7 @@ def test_folders_are_for_their_owner_only_whatever_the_umask(tmp_path: Path, mas
     program = (
         "import os, sys; from pathlib import Path\n"
         f"os.umask({mask})\n"
-        "from tidelog_server.backup.folder import Taking, open_backup_folder\n"
+        "from tidelog_server.backup.folder import BackupOptions, open_backup_folder\n"
         "from tidelog_server.backup.manifest import Facts\n"
         "from tidelog_server.backup.restore import restore_copy\n"
         "from tidelog_testing.faults.damage import filled_store\n"
@@ -240,7 +240,7 @@ def test_folders_are_for_their_owner_only_whatever_the_umask(tmp_path: Path, mas
         "path, head = store.checkpoint('c')\n"
         "facts = Facts(store.incarnation.hex(), 9, head.sequence, head.chain_hash.hex(), head.last_tick, 1)\n"
         "backups = open_backup_folder(folder / 'deep' / 'backups', create=True)\n"
-        "manifest = backups.take(path, facts, Taking('1.0', count))\n"
+        "manifest = backups.take(path, facts, BackupOptions('1.0', count))\n"
         "restore_copy(backups, manifest, folder / 'far' / 'restored', count)\n"
         "store.close()\n"
     )
