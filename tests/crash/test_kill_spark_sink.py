@@ -5,8 +5,6 @@ they arrive. At random moments, while it writes, a Python worker, an executor or
 driver is started again on the same checkpoint, also if its query ended because its own worker was killed. In the end
 each line is in the log once, and no prepared transactions are left.
 
-The short form, in which the rows come from the log as well, is in ``test_kill_spark_stream.py``.
-
 Promises of docs/reference/guarantees.md: G47.
 """
 
@@ -140,6 +138,11 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
 
 def _written(client: Client) -> int:
     return sum(each.messages for each in client.describe_channels([CHANNEL])[0].vchannels)
+
+
+@pytest.mark.timeout(1_200)
+def test_each_row_is_there_once_after_a_kill_of_the_driver(tmp_path: Path) -> None:
+    storm("local[2]", tmp_path, ["driver"], random.randrange(1 << 32))
 
 
 @pytest.mark.soak

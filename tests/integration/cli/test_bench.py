@@ -179,7 +179,6 @@ def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_pat
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
 
@@ -190,7 +189,6 @@ def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 def test_a_stream_reads_what_was_appended(tmp_path: Path) -> None:
     [report] = benchmark(
         tmp_path, "stream", "--rate", "5000", "--seconds", "3", "--trigger", "0.5", "--vchannels", "2", timeout_s=240

@@ -14,8 +14,7 @@ from tidelog import Client
 from tidelog_server.testing import RunningServer
 from tidelog_testing.servers.processes import ROOT
 
-# Starts a second Spark session.
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import sys

@@ -12,7 +12,6 @@ import pytest
 from tidelog_testing.servers.processes import ROOT
 
 
-@pytest.mark.soak
 @pytest.mark.spark
 def test_flights_on_spark() -> None:
     path = os.pathsep.join(str(ROOT / part) for part in ("client", "server"))

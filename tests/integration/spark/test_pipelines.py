@@ -506,7 +506,6 @@ def test_the_reason_of_an_error_of_sparks_own_is_its_first_line(spark: SparkSess
     assert reason_of(raised.value).startswith("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column")
 
 
-@pytest.mark.soak
 def test_the_module_runs_where_there_is_only_the_client(
     client: Client, channel: str, server: RunningServer, tmp_path: Path
 ) -> None:
