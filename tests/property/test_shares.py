@@ -24,15 +24,20 @@ STEPS = st.lists(
 )
 
 
-def add(table: Shares[int, int], key: int, tenant: Tenant, rank: int) -> list[tuple[int, Tenant]]:
+def add(
+    table: Shares[int, int], key: int, tenant: Tenant, rank: int, maximum: int = MAXIMUM
+) -> list[tuple[int, Tenant]]:
     """Add a key, as callers do; return the evicted keys with their tenants."""
-    evicted = [] if table.get(key) is not None else table.make_room(tenant, MAXIMUM)
+    evicted = [] if table.get(key) is not None else table.make_room(tenant, maximum)
     table.put(key, key, tenant, rank)
     return [(each.key, each.tenant) for each in evicted]
 
 
-@given(STEPS)
-def test_an_tenant_within_its_share_loses_nothing_to_others(steps: list[tuple[str, Tenant, int, int]]) -> None:
+# Small tables as well: in them a few steps evict.
+@given(STEPS, st.integers(len(TENANTS), MAXIMUM))
+def test_a_tenant_within_its_share_loses_nothing_to_others(
+    steps: list[tuple[str, Tenant, int, int]], maximum: int
+) -> None:
     table: Shares[int, int] = Shares(ranks=2)
     # Keys by tenant and rank, oldest first.
     model: dict[tuple[Tenant, int], list[int]] = {(tenant, rank): [] for tenant in TENANTS for rank in (0, 1)}
@@ -46,12 +51,12 @@ def test_an_tenant_within_its_share_loses_nothing_to_others(steps: list[tuple[st
         before = Counter({each: len(model[each, 0]) + len(model[each, 1]) for each in TENANTS})
         is_known = table.get(key) is not None
         if what == "put":
-            for gone, whose in add(table, key, tenant, rank):
+            for gone, whose in add(table, key, tenant, rank, maximum):
                 held = before[whose]
                 if whose != tenant:
                     # More than a share of the table, and more than the adding tenant holds afterwards.
                     tenants = sum(1 for each in TENANTS if before[each] or each == tenant)
-                    assert held * tenants > MAXIMUM
+                    assert held * tenants > maximum
                     assert held > before[tenant] + 1
                 # The oldest key of that tenant's lowest rank.
                 lowest = next(model[whose, each] for each in (0, 1) if model[whose, each])
@@ -68,7 +73,7 @@ def test_an_tenant_within_its_share_loses_nothing_to_others(steps: list[tuple[st
             assert (table.pop(key) is not None) == is_known
             forget(key)
         assert sorted(table.keys()) == sorted(key for keys in model.values() for key in keys)
-        assert len(table) <= MAXIMUM
+        assert len(table) <= maximum
         counts = [len(model[each, 0]) + len(model[each, 1]) for each in TENANTS]
         assert [table.count(each) for each in TENANTS] == counts
 
@@ -82,6 +87,21 @@ def test_one_tenant_alone_uses_the_whole_table_and_gives_way_to_others() -> None
     # Both have three: from here on each tenant replaces its own keys.
     assert add(table, 20, TENANTS[1], 0) == [(3, TENANTS[1])]
     assert add(table, 21, TENANTS[2], 0) == [(10, TENANTS[2])]
+
+
+def test_a_used_entry_is_evicted_after_those_that_were_not_used_since() -> None:
+    table: Shares[int, int] = Shares()
+    for key in range(MAXIMUM):
+        add(table, key, TENANTS[1], 0)
+    table.use(0)
+    assert [key for new in (10, 11) for key, _ in add(table, new, TENANTS[1], 0)] == [1, 2]
+
+
+def test_entries_of_a_lower_rank_are_evicted_first() -> None:
+    table: Shares[int, int] = Shares(ranks=2)
+    for key in range(MAXIMUM):
+        add(table, key, TENANTS[1], 0 if key == MAXIMUM - 1 else 1)
+    assert [key for new in (10, 11) for key, _ in add(table, new, TENANTS[1], 1)] == [MAXIMUM - 1, 0]
 
 
 def test_pinned_entries_stay_and_the_table_shrinks_when_they_are_free() -> None:
