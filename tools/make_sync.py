@@ -163,11 +163,11 @@ CALLERS: Final = (
     ),
     Caller(
         "tidelog.rocksmq._async_rocksmq", "AsyncRocksMQ", "RocksMQCalls", "tidelog.rocksmq._generated_rocksmq",
-        left_out=frozenset({"register_consumer", "aclose"}), attribute="_mq",
+        left_out=frozenset({"register_consumer"}), by_hand=frozenset({"aclose"}), rewritten=_CONTEXT, attribute="_mq",
     ),
     Caller(
         "tidelog.msgstream._interface", "AsyncMsgStream", "MsgStreamCalls", "tidelog.msgstream._generated_stream",
-        left_out=frozenset({"chan", "close"}), attribute="_stream",
+        left_out=frozenset({"chan"}), by_hand=frozenset({"close"}), rewritten=_CONTEXT, attribute="_stream",
     ),
     Caller(
         "tidelog.msgstream._factories", "AsyncMsgStreamFactory", "MsgStreamFactoryCalls",

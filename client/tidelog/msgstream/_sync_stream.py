@@ -1,8 +1,6 @@
 """The synchronous twin of streams, on the background event loop of the synchronous client."""
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from tidelog.errors import ClosedError
 from tidelog.msgstream._generated_stream import MsgStreamCalls
@@ -41,12 +39,3 @@ class MsgStream(MsgStreamCalls):
                     return
                 raise
             yield pack
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -1,7 +1,6 @@
 """Synchronous twins of the queues and the id allocator, and their constructor under its name in RocksMQ."""
 
-from types import TracebackType
-from typing import Self, overload
+from typing import overload
 
 from tidelog import AsyncClient, Client, OnEvent, Tick
 from tidelog.rocksmq._async_id_allocator import DEFAULT_PREFETCH, AsyncIDAllocator
@@ -33,14 +32,6 @@ class RocksMQ(RocksMQCalls):
         background.run(self._mq.aclose())
         if self._owns_client:
             self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class IDAllocator:
