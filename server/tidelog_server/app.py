@@ -49,10 +49,9 @@ from tidelog_server.rpc.server import ConnectionLimits, RpcServer
 from tidelog_server.rpc.tls import http_context, renew
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
-from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.runtime.metrics import Metrics, watch_event_loop
 from tidelog_server.runtime.process_limits import open_files_limit
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.runtime.watchdog import watch_event_loop
 from tidelog_server.security.authenticator import Shown
 from tidelog_server.security.certificates import CertificateFiles
 from tidelog_server.security.grants import Verb

@@ -3,12 +3,16 @@
 Counters are incremented per group, batch or response, never per message.
 """
 
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
-from tidelog_server.runtime.labelled_gauge import LabelledGauge
+from tidelog_server.runtime.clock import Clock
 
 _SECONDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
@@ -16,6 +20,33 @@ _SECONDS: Final = (
 # Fewer, because there is one histogram per method.
 _CALL_SECONDS: Final = (0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
 _COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
+_LOOP_PERIOD_S: Final = 0.01
+
+
+class LabelledGauge(Collector):
+    """A gauge with one label. All values are replaced together, so deleted objects are not exported."""
+
+    def __init__(self, name: str, text: str, label: str, registry: CollectorRegistry) -> None:
+        self._name: Final = name
+        self._text: Final = text
+        self._label: Final = label
+        self._values: Sequence[tuple[str, float]] = ()
+        registry.register(self)
+
+    def replace(self, values: Sequence[tuple[str, float]]) -> None:
+        """Set all (label, value) pairs. The sequence is stored, not copied: do not modify it afterwards."""
+        self._values = values
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauge without values, for its registration."""
+        yield GaugeMetricFamily(self._name, self._text, labels=(self._label,))
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauge with its values."""
+        family = GaugeMetricFamily(self._name, self._text, labels=(self._label,))
+        for label, value in self._values:
+            family.add_metric((label,), value)
+        yield family
 
 
 class Metrics:
@@ -222,3 +253,11 @@ class Metrics:
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(f"tidelog_{name}", text, registry=self.registry, buckets=_SECONDS)
+
+
+async def watch_event_loop(clock: Clock, metrics: Metrics) -> None:
+    """Wake up every 10 ms and record the delay. Never returns."""
+    while True:
+        planned_s = clock.monotonic_s() + _LOOP_PERIOD_S
+        await asyncio.sleep(_LOOP_PERIOD_S)
+        metrics.record_loop_lag(max(0.0, clock.monotonic_s() - planned_s))

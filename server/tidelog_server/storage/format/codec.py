@@ -2,6 +2,8 @@
 
 The CRC covers the key, so that a row written to or read from the wrong place is detected like a flipped bit. All
 integers are big-endian. The layouts are on disk since format 1 (see docs/reference/format.md).
+
+Every ``unpack_...`` raises DataLossError if the row is damaged, misplaced, or of an unknown version.
 """
 
 import struct
@@ -231,11 +233,7 @@ def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
 
 
 def unpack_header(key: bytes, value: bytes) -> EntryHeader:
-    """Return the header in a row of the log family, with the columns in the same row, unchecked.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the header in a row of the log family, with the columns in the same row, unchecked."""
     header_bytes = _BYTES_BY_KIND.get(value[1]) if len(value) > 1 else None
     if len(key) != LOG_KEY_BYTES or header_bytes is None or len(value) < header_bytes:
         raise _damaged_row("header", key)
@@ -272,9 +270,6 @@ def unpack_link(key: bytes, value: bytes) -> tuple[int, int, int, bytes]:
     """Return the links of an entry: its base tick, its last tick, the previous entry's last tick, and its chain hash.
 
     Checks the row like ``unpack_header``, which takes three times as long: a start checks a million rows.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
     if len(key) == LOG_KEY_BYTES and _PLAIN.size <= len(value):
         (
@@ -305,11 +300,7 @@ def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:
 
 
 def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
-    """Return the tail in a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the tail in a row of the index family."""
     return TailRow._make(_opened("tail", tail_key(vchannel_id), value, _TAIL))
 
 
@@ -319,11 +310,7 @@ def pack_fence(vchannel_id: int, fencing_token: int) -> bytes:
 
 
 def unpack_fence(vchannel_id: int, value: bytes) -> int:
-    """Return the fencing token in a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the fencing token in a row of the index family."""
     (fencing_token,) = _opened("fence", fence_key(vchannel_id), value, _FENCE)
     assert isinstance(fencing_token, int)
     return fencing_token
@@ -338,11 +325,7 @@ def pack_txn(vchannel_id: int, txn_id: int, last_tick: int) -> bytes:
 
 
 def unpack_txn(place: TxnPlace, value: bytes) -> int:
-    """Return the last tick in such a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the last tick in such a row of the index family."""
     (last_tick,) = _opened("transaction", txn_key(*place), value, _TXN)
     assert isinstance(last_tick, int)
     return last_tick
@@ -355,11 +338,7 @@ def pack_outcome(txn_id: int, outcome: TxnOutcome) -> bytes:
 
 
 def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
-    """Return the outcome in a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the outcome in a row of the index family."""
     fixed, tenant, rest = _opened_of_tenant("outcome", key, value, _OUTCOME, _RUN.size)
     _, first_tick, is_synced = fixed
     runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(rest))
@@ -383,11 +362,7 @@ def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
 
 
 def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
-    """Return the application and its last commit in a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the application and its last commit in a row of the index family."""
     body = _opened_body("application", key, value, _APP.size, 1)
     version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
     content, query_id, name_at = None, "", _APP.size
@@ -416,11 +391,7 @@ def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> b
 
 
 def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow]:
-    """Return the producer and the window in a row of the producers family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the producer and the window in a row of the producers family."""
     fixed, tenant, results = _opened_of_tenant("producer", key, value, _WINDOW, RESULT_BYTES)
     _, epoch, last_sequence = fixed
     return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results, tenant)
@@ -432,11 +403,7 @@ def pack_floor(key: FloorKey, number: int) -> bytes:
 
 
 def unpack_floor(key: FloorKey, value: bytes) -> int:
-    """Return the number in such a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the number in such a row of the index family."""
     (number,) = _opened("floor", floor_key(key), value, _FLOOR)
     assert isinstance(number, int)
     return number
@@ -455,11 +422,7 @@ def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
 
 
 def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
-    """Return the group and the position in a row of the groups family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the group and the position in a row of the groups family."""
     if value[:1] == bytes((TENANT_VERSION,)):
         body = _opened_body("group", key, value, _POSITION_FLAGS.size, TAKEN_BYTES)
         _, vchannel_id, next_tick, committed_ms, flags = _POSITION_FLAGS.unpack_from(body)
@@ -495,11 +458,7 @@ def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:
 
 
 def unpack_chunk(vchannel_id: int, first_tick: int, value: bytes) -> ChunkRow:
-    """Return the chunk in a row of the index family.
-
-    Raises:
-        DataLossError: The row is damaged, misplaced, or of an unknown version.
-    """
+    """Return the chunk in a row of the index family."""
     return ChunkRow._make(_opened("chunk", chunk_key(vchannel_id, first_tick), value, _CHUNK))
 
 
@@ -509,11 +468,7 @@ def pack_store(store: StoreRow) -> bytes:
 
 
 def unpack_store(value: bytes) -> StoreRow:
-    """Decode the store's row.
-
-    Raises:
-        DataLossError: The row is damaged or of an unknown version.
-    """
+    """Decode the store's row."""
     return StoreRow._make(_opened("store", STORE_KEY, value, _STORE))
 
 

@@ -1,4 +1,7 @@
-"""The decoded rows of the small families: what a store loads when it is opened, and what recovery compares."""
+"""The decoded rows of the small families: what a store loads when it is opened, and what recovery compares.
+
+Every ``load_...`` raises DataLossError if a row is damaged.
+"""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -185,62 +188,38 @@ def _check_owners(index: StoreIndex) -> None:
 
 
 def load_txns(engine: Engine, vchannel_id: int | None = None) -> dict[TxnPlace, int]:
-    """Return the last tick of each transaction with staged batches, on one vchannel or on each; 0 if not committed.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return the last tick of each transaction with staged batches, on one vchannel or on each; 0 if not committed."""
     begin_key, end_key = (b"", None) if vchannel_id is None else txn_range(vchannel_id)
     rows = ((parse_txn_key(key), value) for key, value in scan(engine.index, begin_key, end_key))
     return {place: unpack_txn(place, value) for place, value in rows if place is not None}
 
 
 def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
-    """Return all outcomes of staged transactions, by txn id.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return all outcomes of staged transactions, by txn id."""
     rows = ((parse_outcome_key(key), key, value) for key, value in scan(engine.index, b"", None))
     return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
 
 
 def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
-    """Return the last commit of each application.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return the last commit of each application."""
     # Rows of some vchannels are in this range, too.
     rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
     return dict(unpack_app_commit(key, value) for key, value in rows)
 
 
 def load_floors(engine: Engine) -> dict[FloorKey, int]:
-    """Return the floors of tenants.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return the floors of tenants."""
     rows = ((parse_floor_key(key), value) for key, value in scan(engine.index, *floor_range()))
     return {key: unpack_floor(key, value) for key, value in rows if key is not None}
 
 
 def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
-    """Return the content of the producers family.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return the content of the producers family."""
     return dict(unpack_window(key, value) for key, value in scan(engine.producers, b"", None))
 
 
 def load_positions(engine: Engine) -> dict[GroupKey, GroupPosition]:
-    """Return the content of the groups family.
-
-    Raises:
-        DataLossError: A row is damaged.
-    """
+    """Return the content of the groups family."""
     return dict(unpack_position(key, value) for key, value in scan(engine.groups, b"", None))
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
-from rocksdict import WriteBatch
+from rocksdict import ColumnFamily, WriteBatch
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
@@ -92,6 +92,18 @@ _ROWS_BYTES: Final = 512
 _MAX_SINGLE_DELETES: Final = 64
 _WRITING: Final = "writing to RocksDB"
 _SYNCING: Final = "syncing the WAL"
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class _Failure(NamedTuple):
+    """Why the store has stopped; ``is_damage`` if stored data was found damaged."""
+
+    cause: str
+    is_damage: bool
+
+    def error(self, effect: Effect) -> StorageFailedError:
+        return StorageFailedError(self.cause, effect=effect, is_damage=self.is_damage)
 
 
 class RocksdbLogStore:
@@ -113,9 +125,8 @@ class RocksdbLogStore:
         self._head = head
         self._reader = EntryReader(engine, state.tails)
         self._reclaimer = Reclaimer(engine, state)
-        self._failure: str | None = None
-        # True if the cause is that stored data was found damaged.
-        self._is_damaged = False
+        # The first one; nothing is written after it.
+        self._failure: _Failure | None = None
         self._failure_lock = Lock()
         self._is_closed = False
         # Bytes written since RocksDB was last asked whether it is busy.
@@ -144,7 +155,7 @@ class RocksdbLogStore:
     @property
     def failure(self) -> str | None:
         """Cause if the store has stopped; None while it works. Any thread."""
-        return self._failure
+        return None if self._failure is None else self._failure.cause
 
     def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
         """See LogStore."""
@@ -202,35 +213,11 @@ class RocksdbLogStore:
             batch.put(staged_key(vchannel_id, txn_id, sequence), columns, staged)
             batch.put(txn_key(vchannel_id, txn_id), pack_txn(vchannel_id, txn_id, NO_TICK), index)
             self._unasked_bytes += len(columns) + _ROWS_BYTES
-        self._put_commits(batch, side_rows)
-        self._put_positions(batch, side_rows.positions)
-
-    def _put_commits(self, batch: WriteBatch, side_rows: SideRows) -> None:
-        index = self._engine.handles["index"]
-        for txn_id, outcome in side_rows.outcomes.items():
-            if outcome is None:
-                batch.delete(outcome_key(txn_id), index)
-            else:
-                batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
-        for app, commit in side_rows.app_commits.items():
-            if commit is None:
-                batch.delete(app_key(app), index)
-            else:
-                batch.put(app_key(app), pack_app_commit(app, commit), index)
-        for key, number in side_rows.floors.items():
-            if number is None:
-                batch.delete(floor_key(key), index)
-            else:
-                batch.put(floor_key(key), pack_floor(key, number), index)
-
-    def _put_positions(self, batch: WriteBatch, positions: Mapping[GroupKey, GroupPosition | None]) -> None:
-        groups = self._engine.handles["groups"]
-        for key, position in positions.items():
-            if position is None:
-                batch.delete(group_key(key), groups)
-            else:
-                batch.put(group_key(key), pack_position(key, position), groups)
-        self._unasked_bytes += len(positions) * _ROWS_BYTES
+        _replace(batch, index, side_rows.outcomes, outcome_key, pack_outcome)
+        _replace(batch, index, side_rows.app_commits, app_key, pack_app_commit)
+        _replace(batch, index, side_rows.floors, floor_key, pack_floor)
+        _replace(batch, handles["groups"], side_rows.positions, group_key, pack_position)
+        self._unasked_bytes += len(side_rows.positions) * _ROWS_BYTES
 
     def sync(self) -> None:
         """See LogStore."""
@@ -344,7 +331,7 @@ class RocksdbLogStore:
             batch.delete_range(*staged_vchannel_range(vchannel_id), handles["staged"])
             batch.delete_range(*index_range(vchannel_id), handles["index"])
             batch.delete_range(*producer_range(vchannel_id), handles["producers"])
-        self._put_positions(batch, dict.fromkeys(positions))
+        _replace(batch, handles["groups"], dict.fromkeys(positions), group_key, pack_position)
         self._write(batch)
         hit(Failpoint.MID_DROP)
         self.sync()
@@ -510,7 +497,7 @@ class RocksdbLogStore:
 
     def _check_works(self, effect: Effect = Effect.NONE) -> None:
         if self._failure is not None:
-            raise StorageFailedError(self._failure, effect=effect, is_damage=self._is_damaged)
+            raise self._failure.error(effect)
 
     def _or_stop(self, doing: str, change: Callable[[], None]) -> None:
         """Run ``change``; an error of RocksDB in it stops the store. Others are bugs, and raised unchanged."""
@@ -521,14 +508,28 @@ class RocksdbLogStore:
                 raise
             self.fail(f"{doing}: {error_text(error)}", is_damage=is_damage(error))
             assert self._failure is not None
-            raise StorageFailedError(self._failure, effect=Effect.UNKNOWN, is_damage=self._is_damaged) from error
+            raise self._failure.error(Effect.UNKNOWN) from error
 
     def fail(self, cause: str, *, is_damage: bool = False) -> None:
         """Stop the store; only the first cause is stored. Any thread."""
         with self._failure_lock:
             if self._failure is None:
-                self._is_damaged = is_damage
-                self._failure = cause
+                self._failure = _Failure(cause, is_damage)
+
+
+def _replace(
+    batch: WriteBatch,
+    family: ColumnFamily,
+    changes: Mapping[_Key, _Value | None],
+    key_of: Callable[[_Key], bytes],
+    pack: Callable[[_Key, _Value], bytes],
+) -> None:
+    """Put a row for each change; delete those whose value is None."""
+    for key, value in changes.items():
+        if value is None:
+            batch.delete(key_of(key), family)
+        else:
+            batch.put(key_of(key), pack(key, value), family)
 
 
 def _place_of(entry: NewEntry) -> TxnPlace:
