@@ -143,18 +143,15 @@ class TickOracle:
 
     @property
     def last(self) -> Tick:
-        """See Oracle."""
         return self._state.last
 
     def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
-        """See Oracle."""
         wall_ms = self._clock.wall_ms()
         if after > max(self._state.last, compose(wall_ms)):
             return None
         return self._state.allocate(wall_ms, count, after)
 
     async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
-        """See Oracle."""
         while (first := self.try_allocate(count, after)) is None:
             await self.prepare(count, after)
         return first
@@ -170,7 +167,6 @@ class TickOracle:
             await self._extend(count)
 
     def now(self) -> Tick:
-        """See Oracle."""
         return self._state.advance(self._clock.wall_ms())
 
     async def catch_up(self) -> None:
@@ -180,7 +176,6 @@ class TickOracle:
         """See Oracle. Nothing to do: every tick was allocated here."""
 
     def lead_s(self) -> float:
-        """See Oracle."""
         return max(0, physical_ms(self._state.last) - self._clock.wall_ms()) / 1_000
 
     async def run(self) -> None:

@@ -94,11 +94,9 @@ class EmbeddedMetadataStore:
         return cls(table, executor, write, summary, rows)
 
     async def get(self, key: str) -> Versioned | None:
-        """See MetadataStore."""
         return self._map.get(key)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        """See MetadataStore."""
         return self._map.list(prefix)
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:

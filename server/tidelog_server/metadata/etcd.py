@@ -61,7 +61,6 @@ class EtcdMetadataStore:
 
     @property
     def silent_s(self) -> float:
-        """See SharedMetadataStore."""
         return 0.0 if self._silent_since_s is None else self._clock.monotonic_s() - self._silent_since_s
 
     # -- Reads and commits ---------------------------------------------------------------------------------
@@ -104,7 +103,6 @@ class EtcdMetadataStore:
             return self._not_applied(changes, answer, may_be_applied=may_be_applied)
 
     def set_fence(self, fence: Fence | None) -> None:
-        """See SharedMetadataStore."""
         self._fence = fence
 
     async def close(self) -> None:
@@ -115,12 +113,10 @@ class EtcdMetadataStore:
     # -- Leases --------------------------------------------------------------------------------------------
 
     async def grant_lease(self, ttl_s: int) -> tuple[int, float]:
-        """See SharedMetadataStore."""
         answer = await self._ask_once("Lease.LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl_s))
         return int(answer.ID), float(answer.TTL)
 
     async def renew_lease(self, lease_id: int) -> float:
-        """See SharedMetadataStore."""
         self._check_open()
         request = rpc.LeaseKeepAliveRequest(ID=lease_id)
         try:
@@ -139,7 +135,6 @@ class EtcdMetadataStore:
             raise self._refused(error, Effect.UNKNOWN) from error
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """See SharedMetadataStore."""
         try:
             await self._call("Lease.LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease_id))
         except EtcdCallError as error:
@@ -149,7 +144,6 @@ class EtcdMetadataStore:
     # -- Watches -------------------------------------------------------------------------------------------
 
     async def watch(self, prefix: str) -> AsyncGenerator[Watched, None]:
-        """See SharedMetadataStore."""
         pause_s = _FIRST_PAUSE_S
         while True:
             values, revision = await self._list(prefix)

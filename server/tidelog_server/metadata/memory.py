@@ -94,21 +94,17 @@ class MemoryMetadataStore:
 
     @property
     def silent_s(self) -> float:
-        """See SharedMetadataStore."""
         return 0.0
 
     async def get(self, key: str) -> Versioned | None:
-        """See MetadataStore."""
         self._shared.expire()
         return self._shared.map.get(key)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        """See MetadataStore."""
         self._shared.expire()
         return self._shared.map.list(prefix)
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
-        """See MetadataStore and SharedMetadataStore."""
         if self._is_closed:
             raise StorageFailedError("the metadata store is closed")
         return self._shared.commit(changes, self._fence)
@@ -129,21 +125,16 @@ class MemoryMetadataStore:
                 await changed.wait()
 
     async def grant_lease(self, ttl_s: int) -> tuple[int, float]:
-        """See SharedMetadataStore."""
         return self._shared.grant(ttl_s)
 
     async def renew_lease(self, lease_id: int) -> float:
-        """See SharedMetadataStore."""
         return self._shared.renew(lease_id)
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """See SharedMetadataStore."""
         self._shared.revoke(lease_id)
 
     def set_fence(self, fence: Fence | None) -> None:
-        """See SharedMetadataStore."""
         self._fence = fence
 
     async def close(self) -> None:
-        """See MetadataStore."""
         self._is_closed = True

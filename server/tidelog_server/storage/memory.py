@@ -65,11 +65,9 @@ class MemoryLogStore:
 
     @property
     def head(self) -> StoreHead:
-        """See LogStore."""
         return self._state.head
 
     def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
-        """See LogStore."""
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
             self._state.begin()
@@ -108,7 +106,6 @@ class MemoryLogStore:
         self._check_is_open(Effect.UNKNOWN)
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
-        """See LogStore."""
         page: list[Entry] = []
         page_bytes = 0
         with self._lock:
@@ -125,7 +122,6 @@ class MemoryLogStore:
         return page
 
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
-        """See LogStore."""
         with self._lock:
             begin_tick = max(begin_tick, self._state.tails[vchannel_id].trim_tick)
             rows = self._rows[vchannel_id]
@@ -136,7 +132,6 @@ class MemoryLogStore:
             return [entry.header for entry in rows.entries[first:end]]
 
     def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-        """See LogStore."""
         with self._lock:
             return [self._columns_of(header) for header in headers]
 
@@ -148,59 +143,48 @@ class MemoryLogStore:
         return entry.columns if entry.header.base_tick == header.base_tick else None
 
     def tail(self, vchannel_id: int) -> VchannelTail:
-        """See LogStore."""
         return self._state.vchannel_tail(vchannel_id)
 
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
-        """See LogStore."""
         with self._lock:
             return dict(self._windows)
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
-        """See LogStore."""
         self._check_is_open()
         with self._lock:
             for place in places:
                 self._staged.pop(place, None)
 
     def staged(self) -> list[TxnPlace]:
-        """See LogStore."""
         with self._lock:
             return sorted(self._staged)
 
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        """See LogStore."""
         with self._lock:
             return dict(self._outcomes)
 
     def floors(self) -> dict[FloorKey, int]:
-        """See LogStore."""
         with self._lock:
             return dict(self._floors)
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
-        """See LogStore."""
         with self._lock:
             return dict(self._app_commits)
 
     def group_positions(self) -> dict[GroupKey, GroupPosition]:
-        """See LogStore."""
         with self._lock:
             return dict(self._positions)
 
     def vchannel_ids(self) -> list[int]:
-        """See LogStore."""
         return sorted(self._state.tails)
 
     def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
-        """See LogStore."""
         with self._lock:
             last = open_chunk(self._state.tails[vchannel_id])
             rows = [*self._rows[vchannel_id].chunks, *([last] if last else [])]
         return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
 
     def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
-        """See LogStore."""
         enough_bytes = self.tail(vchannel_id).trimmed_bytes + min_bytes
         oldest: list[Chunk] = []
         for chunk in self.chunks(vchannel_id, 0, MAX_TICK):
@@ -210,7 +194,6 @@ class MemoryLogStore:
         return oldest
 
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
-        """See LogStore."""
         self._check_is_open()
         with self._lock:
             for vchannel_id in self._state.absent(vchannel_ids):
@@ -218,7 +201,6 @@ class MemoryLogStore:
                 self._rows[vchannel_id] = _Rows()
 
     def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
-        """See LogStore."""
         self._check_is_open()
         with self._lock:
             _replace(self._positions, dict.fromkeys(positions))
@@ -228,7 +210,6 @@ class MemoryLogStore:
                 self._staged = {place: batches for place, batches in self._staged.items() if place[0] != vchannel_id}
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
-        """See LogStore."""
         self._check_is_open()
         with self._lock:
             tail, rows = self._state.tails[vchannel_id], self._rows[vchannel_id]
@@ -239,7 +220,6 @@ class MemoryLogStore:
         return self.tail(vchannel_id)
 
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
-        """See LogStore."""
         self._check_is_open()
         with self._lock:
             if self.tail(vchannel_id).fencing_token < fencing_token:
@@ -259,7 +239,6 @@ class MemoryLogStore:
         return {"columns_bytes": float(held)}
 
     def close(self) -> None:
-        """See LogStore."""
         self._is_closed = True
 
     def _check_is_open(self, effect: Effect = Effect.NONE) -> None:

@@ -149,7 +149,6 @@ class RocksdbLogStore:
 
     @property
     def head(self) -> StoreHead:
-        """See LogStore."""
         return self._state.head
 
     @property
@@ -158,7 +157,6 @@ class RocksdbLogStore:
         return None if self._failure is None else self._failure.cause
 
     def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
-        """See LogStore."""
         self._check_works()
         handles, state = self._engine.handles, self._state
         log, index = handles["log"], handles["index"]
@@ -220,7 +218,6 @@ class RocksdbLogStore:
         self._unasked_bytes += len(side_rows.positions) * _ROWS_BYTES
 
     def sync(self) -> None:
-        """See LogStore."""
         self._check_works(Effect.UNKNOWN)
         # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
         head, engine_sequence = self._head, self._engine.db.latest_sequence_number()
@@ -228,31 +225,24 @@ class RocksdbLogStore:
         self._head_writer.note(head, engine_sequence)
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
-        """See LogStore."""
         return self._reader.read(vchannel_id, begin_tick, end_tick, max_bytes)
 
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
-        """See LogStore."""
         return self._reader.page_of_headers(vchannel_id, begin_tick, end_tick, max_headers)
 
     def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-        """See LogStore."""
         return self._reader.columns(headers)
 
     def tail(self, vchannel_id: int) -> VchannelTail:
-        """See LogStore."""
         return self._state.vchannel_tail(vchannel_id)
 
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
-        """See LogStore."""
         return load_windows(self._engine)
 
     def group_positions(self) -> dict[GroupKey, GroupPosition]:
-        """See LogStore."""
         return load_positions(self._engine)
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
-        """See LogStore."""
         self._check_works()
         staged, index = self._engine.handles["staged"], self._engine.handles["index"]
         batch = WriteBatch(raw_mode=True)
@@ -270,23 +260,18 @@ class RocksdbLogStore:
             self._reclaimer.add("staged", begin_key, end_key)
 
     def staged(self) -> list[TxnPlace]:
-        """See LogStore."""
         return [place for place, last_tick in load_txns(self._engine).items() if last_tick == NO_TICK]
 
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        """See LogStore."""
         return load_outcomes(self._engine)
 
     def floors(self) -> dict[FloorKey, int]:
-        """See LogStore."""
         return load_floors(self._engine)
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
-        """See LogStore."""
         return load_app_commits(self._engine)
 
     def vchannel_ids(self) -> list[int]:
-        """See LogStore."""
         return sorted(self._state.tails)
 
     def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
@@ -307,7 +292,6 @@ class RocksdbLogStore:
         return [as_chunk(row) for row in self._reader.oldest_chunks(vchannel_id, end_tick, min_bytes)]
 
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
-        """See LogStore."""
         self._check_works()
         absent = self._state.absent(vchannel_ids)
         batch = WriteBatch(raw_mode=True)
@@ -317,7 +301,6 @@ class RocksdbLogStore:
         self._state.tails.update(dict.fromkeys(absent, TailRow()))
 
     def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
-        """See LogStore."""
         self._check_works()
         # Ordering: readers see this before rows are deleted, see EntryReader.
         dropped = self._state.drop(vchannel_ids)
@@ -350,7 +333,6 @@ class RocksdbLogStore:
         return self.tail(vchannel_id)
 
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
-        """See LogStore."""
         self._check_works()
         if fencing_token <= self.tail(vchannel_id).fencing_token:
             return
@@ -361,11 +343,9 @@ class RocksdbLogStore:
         self._state.fencing_tokens[vchannel_id] = fencing_token
 
     def reclaim(self) -> None:
-        """See LogStore."""
         self._reclaimer.run()
 
     def stall_reason(self) -> str | None:
-        """See LogStore."""
         if self._unasked_bytes < _ASK_EVERY_BYTES:
             return None
         reason = stall_reason(self._engine)
@@ -374,7 +354,6 @@ class RocksdbLogStore:
         return reason
 
     def metrics(self) -> dict[str, float]:
-        """See LogStore."""
         return engine_metrics(self._engine)
 
     def flush(self) -> None:
@@ -420,7 +399,6 @@ class RocksdbLogStore:
         return RocksdbTable(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
 
     def close(self) -> None:
-        """See LogStore."""
         if self._is_closed:
             return
         self._is_closed = True
