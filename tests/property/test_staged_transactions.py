@@ -270,6 +270,8 @@ class Model:
             submitted.append = node.broker.transactions.stage(place, target, batch, submitted.settle)
 
         check(stage, wanted)
+        if txn.state == "open":
+            txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         if wanted is None:
             append = await submitted.outcome()
             assert append.failure is None
@@ -277,7 +279,6 @@ class Model:
             assert append.staged[0].sequence == (sequence or len(lane) + 1)
             if is_new:
                 txn.lanes.setdefault(step.vchannel, []).append((content, count))
-            txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
 
     async def commit(self, node: Node, step: Commit, txn: Txn) -> None:
         conditions = {}
@@ -417,3 +418,11 @@ def test_a_bound_transaction_has_its_vchannels_in_the_order_of_its_begin(first: 
     second = "b/0" if first == "a/0" else "a/0"
     staged: list[Step] = [Stage(0, name, 1, 0, False) for name in (first, second)]
     asyncio.run(play([Begin(0, ("a/0", "b/0")), *staged, Commit(0, None, False)], ring_bytes=1))
+
+
+@pytest.mark.parametrize(
+    "refused", [Commit(0, 1, False), Commit(0, None, True), Stage(0, "b/0", 1, 1, False), Stage(0, "b/0", 1, -1, True)]
+)
+def test_a_refused_request_of_its_client_extends_a_transaction(refused: Step) -> None:
+    steps: list[Step] = [Leap(KEEPALIVE_S * 0.6), refused, Leap(KEEPALIVE_S * 0.6), Commit(0, 0, False)]
+    asyncio.run(play(steps, ring_bytes=1))

@@ -159,11 +159,12 @@ class Transactions:
         session = self.open_session(txn_id, caller)
         session.check_open()
         session.check_not_prepared()
+        # A client whose batch is refused is alive.
+        session.keep_alive(self.now_s())
         vchannel_id = target.vchannel.vchannel_id
         is_repeated = session.is_repeated(vchannel_id, batch, sequence)
         if not is_repeated:
             sequence = self.table.stage(session, target, batch, crc32c(batch.columns))
-        session.keep_alive(self.now_s())
         staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
         append = PendingAppend((), False, on_settled, staged=(staged,), is_duplicate=is_repeated)
         if is_repeated:
@@ -222,6 +223,8 @@ class Transactions:
         session = self.open_session(txn_id, caller)
         session.check_not_prepared()
         if txn_id not in self._commits:
+            # A client whose commit is refused is alive.
+            session.keep_alive(self.now_s())
             terms = terms_of()
             session.check_whole(terms.expected_batches)
             for vchannel_id in terms.conditions.keys() - session.parts.keys():
