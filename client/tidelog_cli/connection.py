@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -84,6 +84,27 @@ def refused(error: tidelog.TidelogError) -> CommandError:
     # The cause of ProducerStoppedError is the error that stopped the producer.
     told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
     return CommandError(str(error), next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
+
+
+def ask(endpoint: str, timeout_s: float | None, call: Callable[[AsyncClient], Awaitable[_Result]]) -> _Result:
+    """Return the result of one call on a new client of the server at ``endpoint``. Raises as ``run``."""
+
+    async def command() -> _Result:
+        async with connected(endpoint) as client:
+            return await call(client)
+
+    return run(command(), timeout_s)
+
+
+def ask_all(
+    endpoint: str, timeout_s: float | None, call: Callable[[AsyncClient], AsyncIterator[_Result]]
+) -> list[_Result]:
+    """Return all results of a listing call, as ``ask``."""
+
+    async def listed(client: AsyncClient) -> list[_Result]:
+        return [each async for each in call(client)]
+
+    return ask(endpoint, timeout_s, listed)
 
 
 @asynccontextmanager

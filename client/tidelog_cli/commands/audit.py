@@ -10,7 +10,7 @@ import typer
 from tidelog import ChannelNotFoundError
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.output.records import OutputOption, print_records
 
@@ -75,11 +75,8 @@ def trim(
     until = parse_position(before)
     confirm(f"Remove audit events before {before}?", refusal="nothing was removed", yes=yes)
 
-    async def command() -> int:
-        async with connected(endpoint) as client:
-            return int(await client.trim(_CHANNEL, until))
-
-    print_records([{"first_available_tick": run(command(), timeout)}], output)
+    tick = ask(endpoint, timeout, lambda client: client.trim(_CHANNEL, until))
+    print_records([{"first_available_tick": int(tick)}], output)
 
 
 def check_chain(lines: Iterable[bytes]) -> int:

@@ -8,7 +8,6 @@ import typer
 from tidelog import (
     AckMode,
     AsyncClient,
-    BroadcastDescription,
     BroadcastNotFoundError,
     BroadcastResult,
     BroadcastState,
@@ -17,7 +16,7 @@ from tidelog import (
     ResourceKey,
 )
 from tidelog_cli.commands.vchannel_names import vchannels_of
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
@@ -95,12 +94,7 @@ def status(
     output: OutputOption = None,
 ) -> None:
     """Show the state of a broadcast and the vchannels that have not acknowledged it."""
-
-    async def command() -> BroadcastDescription:
-        async with connected(endpoint) as client:
-            return await client.describe_broadcast(broadcast_id)
-
-    described = run(command(), timeout)
+    described = ask(endpoint, timeout, lambda client: client.describe_broadcast(broadcast_id))
     row = {**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}
     print_records([row], output)
 
@@ -115,11 +109,10 @@ def ack(
 ) -> None:
     """Acknowledge a broadcast on vchannels. Idempotent."""
 
-    async def command() -> None:
-        async with connected(endpoint) as client:
-            await client.ack(broadcast_id, await vchannels_of(client, names))
+    async def command(client: AsyncClient) -> None:
+        await client.ack(broadcast_id, await vchannels_of(client, names))
 
-    run(command(), timeout)
+    ask(endpoint, timeout, command)
     note(f"acknowledged {broadcast_id} on {', '.join(names)}", quiet=quiet)
 
 
@@ -188,12 +181,11 @@ def list_broadcasts(
 ) -> None:
     """List unfinished broadcasts, oldest first."""
 
-    async def command() -> list[BroadcastSummary]:
-        async with connected(endpoint) as client:
-            listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
-            return [summary async for summary in listed]
+    async def command(client: AsyncClient) -> list[BroadcastSummary]:
+        listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
+        return [summary async for summary in listed]
 
-    print_records([_row(summary) for summary in run(command(), timeout)], output)
+    print_records([_row(summary) for summary in ask(endpoint, timeout, command)], output)
 
 
 def abort(
@@ -205,12 +197,7 @@ def abort(
     output: OutputOption = None,
 ) -> None:
     """Stop waiting for acknowledgements and release the resource keys. The message stays in the log."""
-
-    async def command() -> BroadcastSummary:
-        async with connected(endpoint) as client:
-            return await client.abort_broadcast(broadcast_id, reason)
-
-    print_records([_row(run(command(), timeout))], output)
+    print_records([_row(ask(endpoint, timeout, lambda client: client.abort_broadcast(broadcast_id, reason)))], output)
 
 
 def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:

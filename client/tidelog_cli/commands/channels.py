@@ -11,7 +11,7 @@ from tidelog import ChannelDescription, OwnerDescription, PermissionDeniedError,
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.vchannel_names import full_name
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
@@ -88,19 +88,15 @@ def create(
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
 
-    async def command() -> list[ChannelDescription]:
-        async with connected(endpoint) as client:
-            return list(
-                await client.create_channels(
-                    names,
-                    vchannels=vchannels,
-                    if_not_exists=if_not_exists,
-                    owner=OwnerDescription(role=owner) if owner else None,
-                    retention=retention,
-                )
-            )
-
-    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+    created = ask(
+        endpoint,
+        timeout,
+        lambda client: client.create_channels(
+            names, vchannels=vchannels, if_not_exists=if_not_exists,
+            owner=OwnerDescription(role=owner) if owner else None, retention=retention,
+        ),
+    )  # fmt: skip
+    print_records([_summary(channel) for channel in created], output)
 
 
 def alter(
@@ -123,11 +119,8 @@ def alter(
             "no change given: use --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
         )
 
-    async def command() -> list[ChannelDescription]:
-        async with connected(endpoint) as client:
-            return list(await client.alter_channels(names, retention=change))
-
-    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+    altered = ask(endpoint, timeout, lambda client: client.alter_channels(names, retention=change))
+    print_records([_summary(channel) for channel in altered], output)
 
 
 def list_channels(
@@ -139,12 +132,7 @@ def list_channels(
     output: OutputOption = None,
 ) -> None:
     """List channels by name."""
-
-    async def command() -> list[ChannelDescription]:
-        async with connected(endpoint) as client:
-            return [channel async for channel in client.list_channels(prefix)]
-
-    channels = run(command(), timeout)
+    channels = ask_all(endpoint, timeout, lambda client: client.list_channels(prefix))
     if names_only:
         for channel in channels:
             print(channel.name)
@@ -159,12 +147,8 @@ def describe(
     output: OutputOption = None,
 ) -> None:
     """Describe channels, one record per vchannel."""
-
-    async def command() -> list[ChannelDescription]:
-        async with connected(endpoint) as client:
-            return list(await client.describe_channels(names))
-
-    print_records([row for channel in run(command(), timeout) for row in _vchannel_rows(channel)], output)
+    described = ask(endpoint, timeout, lambda client: client.describe_channels(names))
+    print_records([row for channel in described for row in _vchannel_rows(channel)], output)
 
 
 def remove(
@@ -185,11 +169,9 @@ def remove(
         run(_check_existence(names, endpoint, ignore_missing=ignore_missing), timeout)
     confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
 
-    async def command() -> list[str]:
-        async with connected(endpoint) as client:
-            return list(await client.destroy_channels(names, ignore_missing=ignore_missing, force=force))
-
-    removed = run(command(), timeout)
+    removed = ask(
+        endpoint, timeout, lambda client: client.destroy_channels(names, ignore_missing=ignore_missing, force=force)
+    )
     note(f"removed {', '.join(removed) or 'nothing'}", quiet=quiet)
 
 
@@ -214,11 +196,8 @@ def trim(
     which = f"messages of {vchannel} before {before}" if before else f"all messages of {vchannel}"
     confirm(f"Remove {which}?", refusal=_NOTHING, yes=yes)
 
-    async def command() -> int:
-        async with connected(endpoint) as client:
-            return int(await client.vchannel(vchannel).trim(until, everything=everything))
-
-    print_records([{"vchannel": full_name(vchannel), "first_available_tick": run(command(), timeout)}], output)
+    tick = ask(endpoint, timeout, lambda client: client.vchannel(vchannel).trim(until, everything=everything))
+    print_records([{"vchannel": full_name(vchannel), "first_available_tick": int(tick)}], output)
 
 
 def fence(
@@ -234,12 +213,7 @@ def fence(
     output: OutputOption = None,
 ) -> None:
     """Raise the fencing token of a vchannel, durably. Appends that carry a different token are then refused."""
-
-    async def command() -> None:
-        async with connected(endpoint) as client:
-            await client.fence(vchannel, fencing_token)
-
-    run(command(), timeout)
+    ask(endpoint, timeout, lambda client: client.fence(vchannel, fencing_token))
     print_records([{"vchannel": full_name(vchannel), "fencing_token": fencing_token}], output)
 
 

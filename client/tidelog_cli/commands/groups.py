@@ -7,10 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog import At, GroupDescription, GroupPosition, GroupSummary, Start
+from tidelog import AsyncClient, At, GroupDescription, GroupPosition, GroupSummary, Start
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import START_HELP, parse_start
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all
 from tidelog_cli.exit_codes import COMMON_CODES
 from tidelog_cli.output.records import Output, OutputOption, QuietOption, Record, chosen_output, note, print_records
 
@@ -72,11 +72,11 @@ def create(
     """Create a group. Retention then preserves messages of these channels that the group has not consumed."""
     position = parse_start(start)
 
-    async def command() -> GroupDescription:
-        async with connected(endpoint) as client:
-            return await client.create_group(group, channels or (), start=position, if_not_exists=if_not_exists)
-
-    created = run(command(), timeout)
+    created = ask(
+        endpoint,
+        timeout,
+        lambda client: client.create_group(group, channels or (), start=position, if_not_exists=if_not_exists),
+    )
     print_records(
         [{"name": group, "created": _iso(created.created_tick.time), "vchannels": list(created.positions)}], output
     )
@@ -92,12 +92,7 @@ def list_groups(
     output: OutputOption = None,
 ) -> None:
     """List groups by name."""
-
-    async def command() -> list[GroupSummary]:
-        async with connected(endpoint) as client:
-            return [group async for group in client.list_groups(prefix, channel=channel)]
-
-    groups = run(command(), timeout)
+    groups = ask_all(endpoint, timeout, lambda client: client.list_groups(prefix, channel=channel))
     if names_only:
         for group in groups:
             print(group.name)
@@ -113,11 +108,10 @@ def describe(
 ) -> None:
     """Describe groups: position and lag on each vchannel, and members."""
 
-    async def command() -> list[GroupDescription]:
-        async with connected(endpoint) as client:
-            return [await client.describe_group(group) for group in groups]
+    async def command(client: AsyncClient) -> list[GroupDescription]:
+        return [await client.describe_group(group) for group in groups]
 
-    described = run(command(), timeout)
+    described = ask(endpoint, timeout, command)
     if chosen_output(output) in (Output.JSON, Output.JSONL):
         print_records([_record(group) for group in described], output)
         return
@@ -177,14 +171,13 @@ def remove(
     """Remove groups with all their positions, one after the other. Messages are not deleted."""
     confirm(f"Remove {', '.join(groups)} with all positions?", refusal="nothing was removed", yes=yes)
 
-    async def command() -> None:
-        async with connected(endpoint) as client:
-            for group in groups:
-                existed = await client.destroy_group(group, ignore_missing=ignore_missing, force=force)
-                # Report each group, so that the output shows what was removed before a failure.
-                note(f"removed {group}" if existed else f"no such group: {group}", quiet=quiet)
+    async def command(client: AsyncClient) -> None:
+        for group in groups:
+            existed = await client.destroy_group(group, ignore_missing=ignore_missing, force=force)
+            # Report each group, so that the output shows what was removed before a failure.
+            note(f"removed {group}" if existed else f"no such group: {group}", quiet=quiet)
 
-    run(command(), timeout)
+    ask(endpoint, timeout, command)
 
 
 def _seek(
@@ -196,11 +189,10 @@ def _seek(
     timeout: float | None,
     output: Output | None,
 ) -> None:
-    async def command() -> list[GroupPosition]:
-        async with connected(endpoint) as client:
-            return list((await client.seek_group(group, to, vchannels or ())).values())
+    async def command(client: AsyncClient) -> list[GroupPosition]:
+        return list((await client.seek_group(group, to, vchannels or ())).values())
 
-    print_records([_sought(group, position) for position in run(command(), timeout)], output)
+    print_records([_sought(group, position) for position in ask(endpoint, timeout, command)], output)
 
 
 def _summary(group: GroupSummary) -> Record:

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog import NewToken, TokenDescription
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog import TokenDescription
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.output.records import Output, OutputOption, Record, chosen_output, note, print_records
 
@@ -46,11 +46,7 @@ def create(
     """Create a token and print it. It cannot be shown again."""
     lifetime_s = _seconds(lifetime)
 
-    async def command() -> NewToken:
-        async with connected(endpoint) as client:
-            return await client.create_token(description, allow, lifetime_s=lifetime_s)
-
-    made = run(command(), timeout)
+    made = ask(endpoint, timeout, lambda client: client.create_token(description, allow, lifetime_s=lifetime_s))
     if chosen_output(output) is Output.TEXT:
         # For scripts: only the token, to be redirected to a file.
         print(made.token)
@@ -67,12 +63,8 @@ def list_tokens(
     output: OutputOption = None,
 ) -> None:
     """List tokens by id. The secrets are not shown."""
-
-    async def command() -> list[TokenDescription]:
-        async with connected(endpoint) as client:
-            return [token async for token in client.list_tokens(everything=everything)]
-
-    print_records([_row(token) for token in run(command(), timeout)], output)
+    tokens = ask_all(endpoint, timeout, lambda client: client.list_tokens(everything=everything))
+    print_records([_row(token) for token in tokens], output)
 
 
 def revoke(
@@ -85,12 +77,7 @@ def revoke(
     output: OutputOption = None,
 ) -> None:
     """Revoke a token permanently. Its open streams end within 5 seconds."""
-
-    async def command() -> TokenDescription:
-        async with connected(endpoint) as client:
-            return await client.revoke_token(token_id)
-
-    print_records([_row(run(command(), timeout))], output)
+    print_records([_row(ask(endpoint, timeout, lambda client: client.revoke_token(token_id)))], output)
 
 
 def _seconds(text: str) -> int:

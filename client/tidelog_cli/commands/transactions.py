@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tidelog import Tick, TransactionDescription
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog import AsyncClient, Tick, TransactionDescription
+from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask
 from tidelog_cli.exit_codes import COMMON_CODES
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
@@ -35,12 +35,7 @@ def list_txns(
     output: OutputOption = None,
 ) -> None:
     """List the open transactions of all clients, oldest first."""
-
-    async def command() -> list[TransactionDescription]:
-        async with connected(endpoint) as client:
-            return await client.list_txns()
-
-    print_records([_row(txn) for txn in run(command(), timeout)], output)
+    print_records([_row(txn) for txn in ask(endpoint, timeout, lambda client: client.list_txns())], output)
 
 
 def describe(
@@ -52,11 +47,10 @@ def describe(
 ) -> None:
     """Describe open or committed transactions. For one that ended otherwise, fail and report how it ended."""
 
-    async def command() -> list[TransactionDescription]:
-        async with connected(endpoint) as client:
-            return [await client.describe_txn(txn_id) for txn_id in txn_ids]
+    async def command(client: AsyncClient) -> list[TransactionDescription]:
+        return [await client.describe_txn(txn_id) for txn_id in txn_ids]
 
-    print_records([_row(txn) for txn in run(command(), timeout)], output)
+    print_records([_row(txn) for txn in ask(endpoint, timeout, command)], output)
 
 
 def abort(
@@ -69,12 +63,11 @@ def abort(
 ) -> None:
     """Abort open transactions of any client. None of their messages are appended."""
 
-    async def command() -> None:
-        async with connected(endpoint) as client:
-            for txn_id in txn_ids:
-                await client.abort_txn(txn_id, reason)
+    async def command(client: AsyncClient) -> None:
+        for txn_id in txn_ids:
+            await client.abort_txn(txn_id, reason)
 
-    run(command(), timeout)
+    ask(endpoint, timeout, command)
     note(f"aborted {', '.join(map(str, txn_ids))}", quiet=quiet)
 
 
