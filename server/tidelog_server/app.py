@@ -40,7 +40,7 @@ from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
 from tidelog_server.node import start_check
-from tidelog_server.node.node import Broker
+from tidelog_server.node.node import Node
 from tidelog_server.rpc.audit import AuditLog
 from tidelog_server.rpc.guard import Guard, is_local
 from tidelog_server.rpc.http import HttpServer
@@ -89,15 +89,15 @@ class Server:
         self._stopped_by: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
-        self._node = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
-        self._broker = Broker(
-            self._node, self._tasks, retention_check_interval_ms=config.storage.retention_check_interval_ms
+        self._log = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
+        self._node = Node(
+            self._log, self._tasks, retention_check_interval_ms=config.storage.retention_check_interval_ms
         )
-        self._node.slow_appends.set_threshold(config.log.slow_append_ms)
+        self._log.slow_appends.set_threshold(config.log.slow_append_ms)
         self._tracer = _open_tracing(config)
         self._security = Security(_security_settings(config), clock, self._metrics)
         has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
-        self._checkpoints = Checkpoints(self._node, self._tasks, store if has_files else None)
+        self._checkpoints = Checkpoints(self._log, self._tasks, store if has_files else None)
         self._rpc: RpcServer | None = None
         self._http = HttpServer(self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics)
         self._teardown = AsyncExitStack()
@@ -165,7 +165,7 @@ class Server:
     @property
     def may_start_again(self) -> bool:
         """True if the server stopped because it lost its lease: a new server, of ``again``, can register."""
-        return self._node.has_lost_lease and self._node.admission.failure is None
+        return self._log.has_lost_lease and self._log.admission.failure is None
 
     @property
     def is_damaged(self) -> bool:
@@ -200,7 +200,7 @@ class Server:
 
     async def stop(self) -> None:
         """Refuse new work, finish work in flight, sync, and release all resources. Idempotent."""
-        self._node.begin_shutdown()
+        self._log.begin_shutdown()
         if self._rpc is not None:
             await self._rpc.set_serving(is_serving=False)
         await self._teardown.aclose()
@@ -211,8 +211,8 @@ class Server:
         if self._tracer is not None:
             teardown.push_async_callback(asyncio.to_thread, self._tracer.close)
         teardown.push_async_callback(asyncio.to_thread, self._store.close)
+        teardown.push_async_callback(self._log.close)
         teardown.push_async_callback(self._node.close)
-        teardown.push_async_callback(self._broker.close)
         teardown.push_async_callback(self._checkpoints.close)
         await self._checkpoints.open()
         if self._config.metadata.kind == "etcd":
@@ -221,7 +221,7 @@ class Server:
         teardown.push_async_callback(self._tasks.close)
         metadata = await self._open_metadata()
         teardown.push_async_callback(metadata.close)
-        await self._broker.open(metadata)
+        await self._node.open(metadata)
         teardown.push_async_callback(self._security.close)
         await self._security.open(metadata, ROOT, self._config.storage.data_dir)
 
@@ -247,7 +247,7 @@ class Server:
         try:
             async with asyncio.timeout(None if waits else settings.start_timeout_s):
                 await cluster.open(self._store, folder, self._tasks, self._lease_lost)
-                await self._broker.open_in_cluster(store, cluster)
+                await self._node.open_in_cluster(store, cluster)
                 await self._security.open(store, ROOT, folder)
                 teardown.push_async_callback(self._security.close)
         except TimeoutError:
@@ -272,8 +272,8 @@ class Server:
 
     async def _serve(self) -> None:
         teardown = self._teardown
-        self._tasks.start("oracle", self._node.shared.oracle.run())
-        self._tasks.start("disk", self._node.watch_disk())
+        self._tasks.start("oracle", self._log.shared.oracle.run())
+        self._tasks.start("disk", self._log.watch_disk())
         self._tasks.start("watchdog", watch_event_loop(self._clock, self._metrics))
         security = self._security
         self._tasks.start("security", security.run())
@@ -313,7 +313,7 @@ class Server:
         config, security = self._config, self._security
         guard = audit = None
         if security.needs_credentials:
-            audit = AuditLog(self._broker, self._node)
+            audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log)
             await audit.open()
             self._tasks.start("audit", audit.run())
             started = {"event": "start", "settings": _told_settings(config)}
@@ -329,7 +329,7 @@ class Server:
             self._tasks.start("guard", guard.run())
         server = config.server
         return RpcServer(
-            self._broker, self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
+            self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
             syncs_by_default=config.storage.durability == "sync",
             connections=ConnectionLimits(
                 self._max_connections, server.max_streams_per_connection, server.max_connection_age_s,
@@ -363,14 +363,14 @@ class Server:
             return lambda: configure_logging(config.log.level, config.log.format)
 
         def slow_appends(config: Config) -> Callable[[], None]:
-            return lambda: self._node.slow_appends.set_threshold(config.log.slow_append_ms)
+            return lambda: self._log.slow_appends.set_threshold(config.log.slow_append_ms)
 
         def admission(config: Config) -> Callable[[], None]:
             limits = config.limits
 
             def apply() -> None:
-                current = self._node.admission.limits
-                self._node.admission.limits = replace(
+                current = self._log.admission.limits
+                self._log.admission.limits = replace(
                     current, min_free_disk_bytes=limits.min_free_disk_bytes, txn_keepalive_ms=limits.txn_keepalive_ms
                 )
 
@@ -396,7 +396,7 @@ class Server:
 
     async def _open_metadata(self) -> MetadataStore:
         if self._config.metadata.kind == "embedded" and isinstance(self._store, RocksdbLogStore):
-            committer = self._node.committer
+            committer = self._log.committer
             return await EmbeddedMetadataStore.open(self._store.metadata_table(), committer.executor, committer.write)
         # The metadata of a log in memory is in memory too, so that neither outlives the process.
         return MemoryMetadataStore()
@@ -406,10 +406,10 @@ class Server:
         self._stop_because(error.values["cause"] if isinstance(error, StorageFailedError) else error.message)
 
     def _lease_lost(self) -> None:
-        self._node.lose_lease(OwnershipLostError(self._config.cluster.node_id))
+        self._log.lose_lease(OwnershipLostError(self._config.cluster.node_id))
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
-        if self._broker.cluster is not None and isinstance(cause, _LOST):
+        if self._node.cluster is not None and isinstance(cause, _LOST):
             # Another process owns the registration, or etcd refuses our changes: the lease has ended.
             _log.warning("task_lost_its_lease", task=name, error=repr(cause))
             self._lease_lost()
@@ -424,7 +424,7 @@ class Server:
             self._stopped_by.set_result(cause)
 
     def _why_not_ready(self) -> str | None:
-        admission = self._node.admission
+        admission = self._log.admission
         if admission.failure is not None:
             return f"storage failed: {admission.failure.values['cause']}"
         if admission.is_shutting_down:
@@ -440,13 +440,13 @@ class Server:
     async def _render_metrics(self) -> bytes:
         wanted, metrics = self._config.metrics, self._metrics
         metrics.ready.set(self._why_not_ready() is None)
-        if (lease := self._node.admission.lease) is not None:
+        if (lease := self._log.admission.lease) is not None:
             metrics.lease_remaining_seconds.replace([(lease.node_id, lease.left_s())])
         if self._is_serving:
-            self._node.refresh_metrics()
-            self._broker.refresh_metrics(per_group=wanted.per_group)
+            self._log.refresh_metrics()
+            self._node.refresh_metrics(per_group=wanted.per_group)
         if self._is_serving and wanted.per_vchannel:
-            ticks = self._node.vchannel_ticks()
+            ticks = self._log.vchannel_ticks()
             metrics.vchannel_first_tick.replace([(name, first) for name, first, _ in ticks])
             metrics.vchannel_tail_tick.replace([(name, tail) for name, _, tail in ticks])
         # On a thread: with a label per vchannel the text may have megabytes.

@@ -167,7 +167,7 @@ class Model:
     async def send(self, node: Node, step: Send) -> None:
         request = await self.request(node, step)
         try:
-            result = await node.broker.broadcasts.broadcast(request)
+            result = await node.broadcasts.broadcast(request)
         except ResourceAcquiredError:
             assert self.conflicts(step.keys)
             return
@@ -182,7 +182,7 @@ class Model:
         if step.is_other:
             request = a_broadcast(request.vchannels, b"other", broadcast_id=sent.broadcast_id)
         try:
-            result = await node.broker.broadcasts.broadcast(request)
+            result = await node.broadcasts.broadcast(request)
         except BroadcastReusedError:
             assert step.is_other
         else:
@@ -193,7 +193,7 @@ class Model:
         if (sent := self.chosen(step.number)) is None:
             return
         names = [name for bit, name in enumerate(sent.request.vchannels) if step.bits >> bit & 1]
-        await node.broker.broadcasts.ack(sent.broadcast_id, names)
+        await node.broadcasts.ack(sent.broadcast_id, names)
         self.note_acked(sent, names)
 
     def note_acked(self, sent: Sent, names: Sequence[str]) -> None:
@@ -204,13 +204,13 @@ class Model:
     async def abort(self, node: Node, step: Abort) -> None:
         if (sent := self.chosen(step.number)) is None:
             return
-        found = await node.broker.broadcasts.abort(sent.broadcast_id, "why")
+        found = await node.broadcasts.abort(sent.broadcast_id, "why")
         if sent.state == OPEN:
             sent.state = ABORTED
         assert found.state == sent.state
 
     async def destroy(self, node: Node) -> None:
-        await node.broker.destroy_channels(["b"], ignore_missing=False)
+        await node.lifecycle.destroy(["b"], ignore_missing=False)
         for sent in self.sent:
             if "b/0" in sent.request.vchannels:
                 self.note_acked(sent, ["b/0"])
@@ -221,7 +221,7 @@ class Model:
         """Start broadcasts that a crash interrupts, and return them."""
         metadata.commits_left = step.commits
         requests = [await self.request(node, send) for send in step.sends]
-        running = [asyncio.create_task(node.broker.broadcasts.broadcast(request)) for request in requests]
+        running = [asyncio.create_task(node.broadcasts.broadcast(request)) for request in requests]
         if running:
             cut = asyncio.create_task(metadata.was_cut.wait())
             answered = asyncio.ensure_future(asyncio.wait(running))
@@ -238,7 +238,7 @@ class Model:
         """Find out which interrupted broadcasts were accepted."""
         known = {sent.broadcast_id for sent in self.sent}
         for request in requests:
-            found = node.broker.broadcasts._table.find(request.broadcast_id)
+            found = node.broadcasts._table.find(request.broadcast_id)
             if request.broadcast_id not in known and found is not None:
                 assert isinstance(found, Task)
                 assert found.state is BroadcastState.WAIT_ACK
@@ -253,7 +253,7 @@ class Model:
                 if name in sent.request.vchannels and (name != "b/0" or sent.broadcast_id in self.in_b)
             )
             assert [(tick, broadcast_id) for broadcast_id, tick, _ in in_log(node, name)] == expected
-        saver = node.broker.broadcasts._saver
+        saver = node.broadcasts._saver
         for sent in self.sent:
             found = saver.table.find(sent.broadcast_id)
             assert isinstance(found, Task if sent.state == OPEN else Tombstone)

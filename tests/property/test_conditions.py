@@ -95,7 +95,7 @@ class Model:
         token = max(1, before + step.step)
         refusal: Refusal = None
         try:
-            await self.node.broker.fence(step.vchannel, token)
+            await self.node.vchannels.fence(step.vchannel, token)
         except FencingTokenMismatchError as error:
             refusal = (type(error), error.values["actual_fencing_token"])
         else:
@@ -107,7 +107,7 @@ class Model:
         for submitted in self.submitted:
             await submitted.acknowledged()
         for vchannel in ("a/0", "a/1"):
-            _, lane = self.node.broker.find(vchannel)
+            _, lane = self.node.directory.find(vchannel)
             tail = self.node.log.store.tail(lane.vchannel_id)
             assert (tail.last_tick, tail.fencing_token) == (self.last_ticks[vchannel], self.tokens[vchannel])
 

@@ -134,20 +134,20 @@ class Model:
                 raise AssertionError
 
     async def prepare(self, node: Node, step: Prepare) -> None:
-        transactions = node.broker.transactions
+        transactions = node.transactions
         session = await transactions.begin([], 0, CLIENT)
         batches: list[tuple[str, bytes]] = []
         for vchannel in step.vchannels:
             content = b"%d-%d" % (session.txn_id, len(batches))
             submitted = Submitted()
             place = BatchOfTxn(session.txn_id, CLIENT, 0)
-            target = node.broker.find(vchannel)
+            target = node.directory.find(vchannel)
             submitted.append = transactions.stage(place, target, a_batch(content), submitted.settle)
             batches.append((vchannel, content))
         version = None if step.ahead is None else self.version_at(step.app_id, step.ahead)
         app = AppVersion(step.app_id, version)
         for _ in range(2):
-            node.broker.prepared.prepare(
+            node.prepared.prepare(
                 PreparedTxn(session.txn_id, CLIENT), app, expected_batches=len(batches), keepalive_us=0
             )
         self.txns.append(Txn(session.txn_id, step.app_id, version, batches))
@@ -158,7 +158,7 @@ class Model:
         named = [PreparedTxn(txn.txn_id, CLIENT) for txn in chosen]
         last = self.last.get(AppKey("", step.app_id))
         app = AppVersion(step.app_id, version)
-        calls = [node.broker.prepared.commit(named, app, CommitTerms(), 5.0, step.terms) for _ in range(step.times)]
+        calls = [node.prepared.commit(named, app, CommitTerms(), 5.0, step.terms) for _ in range(step.times)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         if last is not None and last.query_id not in ("", step.terms.query_id):
             assert {type(answer) for answer in answers} == {AppCommitMismatchError}
@@ -231,7 +231,7 @@ class Model:
     def roll_back(self, node: Node, step: RollBack) -> None:
         chosen = self.txns[-step.count :]
         try:
-            node.broker.prepared.roll_back([PreparedTxn(txn.txn_id, CLIENT) for txn in chosen])
+            node.prepared.roll_back([PreparedTxn(txn.txn_id, CLIENT) for txn in chosen])
         except InvalidTransactionStateError:
             assert any(txn.state == "committed" for txn in chosen)
             return
@@ -250,7 +250,7 @@ class Model:
         store = node.log.store
         found = []
         for name in VCHANNELS:
-            for entry in store.read(node.broker.find(name)[1].vchannel_id, 0, 1 << 62, 1 << 30):
+            for entry in store.read(node.directory.find(name)[1].vchannel_id, 0, 1 << 62, 1 << 30):
                 txn = entry.header.txn
                 assert txn is not None
                 payloads = payloads_of(entry.columns)
@@ -258,7 +258,7 @@ class Model:
         assert sorted(found) == self.rows
         assert store.app_commits() == self.last
         open_ids = {txn.txn_id for txn in self.txns if txn.state == "prepared"}
-        assert {each.txn_id for each in node.broker.transactions.list()} == open_ids
+        assert {each.txn_id for each in node.transactions.list()} == open_ids
         async with asyncio.timeout(60):
             while {txn_id for _, txn_id in store.staged()} != open_ids:
                 await asyncio.sleep(0)
@@ -280,7 +280,7 @@ def by_channel(targets: Counter[str]) -> Counter[str]:
 def content_on(node: Node, targets: Counter[str]) -> TxnContent:
     total = TxnContent()
     for name, messages in targets.items():
-        log, vchannel = node.broker.find(name)
+        log, vchannel = node.directory.find(name)
         total = total.plus(content_of(vchannel.vchannel_id, log.vchannels[0].vchannel_id, messages))
     return total
 

@@ -126,7 +126,7 @@ class Model:
 
     async def open(self, node: Node, step: Open) -> None:
         producer = self.producers[step.who]
-        window = await node.broker.open_producer(*step.who)
+        window = await node.vchannels.open_producer(*step.who)
         producer.epoch += 1
         assert (window.epoch, window.last_sequence) == (producer.epoch, len(producer.ticks))
         assert window.last_tick == (producer.ticks[-1] if producer.ticks else 0)
@@ -138,7 +138,7 @@ class Model:
         self.waiting.clear()
         windows = node.log.store.producer_windows()
         for vchannel in VCHANNELS:
-            _, lane = node.broker.find(vchannel)
+            _, lane = node.directory.find(vchannel)
             entries = node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)
             ticks = [
                 tick for (where, _), producer in self.producers.items() if where == vchannel for tick in producer.ticks
@@ -249,7 +249,7 @@ def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_r
             for producer in first.values():
                 await node.submit("a/0", a_batch(b"1"), producer=producer).acknowledged()
             for number in range(3):
-                await node.broker.open_producer("a/1", f"p{number}")
+                await node.vchannels.open_producer("a/1", f"p{number}")
         for _ in range(2):
             async with running_node(store, metadata=metadata) as node:
                 for producer in first.values():
@@ -260,14 +260,14 @@ def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_r
                 with pytest.raises(ProducerForgottenError):
                     node.submit("a/0", a_batch(b"1"), producer=first["load"])
                 with pytest.raises(ProducerForgottenError):
-                    await node.broker.open_producer("a/0", "load")
+                    await node.vchannels.open_producer("a/0", "load")
                 with pytest.raises(ProducerFencedError):
                     node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
-                _, lane = node.broker.find("a/0")
+                _, lane = node.directory.find("a/0")
                 assert len(node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)) == 2
         async with running_node(store, metadata=metadata) as node:
             await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1)).acknowledged()
-            window = await node.broker.open_producer("a/0", "load", accept_forgotten=True)
+            window = await node.vchannels.open_producer("a/0", "load", accept_forgotten=True)
             assert (window.epoch, window.last_sequence) == (1, 0)
             await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1)).acknowledged()
 
@@ -351,7 +351,7 @@ def test_a_channel_takes_its_producers_with_it() -> None:
         async with running_node(FaultyStore()) as node:
             await node.create("a")
             await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)).acknowledged()
-            await node.broker.destroy_channels(["a"], ignore_missing=False)
+            await node.lifecycle.destroy(["a"], ignore_missing=False)
             assert len(node.log.shared.producers) == 0
             assert node.log.store.producer_windows() == {}
 
@@ -396,7 +396,7 @@ def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
             await node.create("a")
             submitted = node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
             with pytest.raises(StorageFailedError):
-                await node.broker.open_producer("a", "p")
+                await node.vchannels.open_producer("a", "p")
             assert (await submitted.outcome()).failure is not None
             assert store.producer_windows() == {}
 
@@ -411,7 +411,7 @@ def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
             store.may_sync.clear()
             first = node.submit("a", a_batch(b"1"))
             await asyncio.to_thread(store.has_written.wait)
-            fencing = asyncio.ensure_future(node.broker.fence("a", 8))
+            fencing = asyncio.ensure_future(node.vchannels.fence("a", 8))
             # It is submitted in the first iteration of the loop; in the second its task waits and can be cancelled.
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -421,7 +421,7 @@ def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
             store.may_sync.set()
             await first.acknowledged()
             await behind.acknowledged()
-            _, lane = node.broker.find("a")
+            _, lane = node.directory.find("a")
             assert store.tail(lane.vchannel_id).fencing_token == 8
 
     asyncio.run(check())

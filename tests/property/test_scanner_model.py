@@ -88,7 +88,7 @@ async def fill(node: Node, plan: list[tuple[str, list[int]]]) -> list[Stored]:
 
 
 def sources_of(node: Node, lanes: tuple[str, ...], position: int) -> list[ScanSource]:
-    return [ScanSource(index, *node.broker.find(lane), Tick(position)) for index, lane in enumerate(lanes)]
+    return [ScanSource(index, *node.directory.find(lane), Tick(position)) for index, lane in enumerate(lanes)]
 
 
 def rows_of(page: Page, lanes: tuple[str, ...]) -> list[Row]:
@@ -138,7 +138,7 @@ async def check_scans(store: LogStore, ring: int, plan: list[tuple[str, list[int
             scan = ScanPlan(end_tick is None, end_tick, case.types, case.max_page_bytes, 0.01)
             received = Received(case.lanes)
             last: Page | None = None
-            async with node.broker.scanner(sources_of(node, case.lanes, begin_tick), scan) as scanner:
+            async with node.vchannels.scanner(sources_of(node, case.lanes, begin_tick), scan) as scanner:
                 async for page in scanner.pages():
                     received.take(page)
                     assert not page.pieces or page_size(page) < case.max_page_bytes
@@ -163,7 +163,7 @@ async def check_following(store: LogStore, ring: int, plan: list[tuple[str, list
         scan = ScanPlan(ends_at_durable=False, end_tick=None, message_types=case.types,
                         max_page_bytes=case.max_page_bytes, watermark_interval_s=0.01)  # fmt: skip
         rest = plan[half:]
-        async with node.broker.scanner(sources_of(node, case.lanes, 0), scan) as scanner:
+        async with node.vchannels.scanner(sources_of(node, case.lanes, 0), scan) as scanner:
             async for page in scanner.pages():
                 received.take(page)
                 if page.is_caught_up:

@@ -218,8 +218,8 @@ class Model:
                 txn.state = "expired"
 
     async def begin(self, node: Node, step: Begin) -> None:
-        targets = [node.broker.find(name) for name in step.vchannels]
-        session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
+        targets = [node.directory.find(name) for name in step.vchannels]
+        session = await node.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
         assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
         # The vchannels that it was begun for are part of it already.
         lanes: dict[str, list[tuple[bytes, int]]] = {name: [] for name in step.vchannels}
@@ -231,7 +231,7 @@ class Model:
         self.rows[step.vchannel] += [(tick + i, b"plain", 0) for i in range(step.count)]
 
     async def call(self, node: Node, step: Stage | Commit | RollBack | KeepAlive, txn: Txn) -> None:
-        transactions = node.broker.transactions
+        transactions = node.transactions
         match step:
             case Stage():
                 await self.stage(node, step, txn)
@@ -265,9 +265,9 @@ class Model:
 
         def stage() -> None:
             place = BatchOfTxn(txn.txn_id, CLIENT, sequence)
-            target = node.broker.find(step.vchannel)
+            target = node.directory.find(step.vchannel)
             batch = a_batch(*[content] * count)
-            submitted.append = node.broker.transactions.stage(place, target, batch, submitted.settle)
+            submitted.append = node.transactions.stage(place, target, batch, submitted.settle)
 
         check(stage, wanted)
         if txn.state == "open":
@@ -283,7 +283,7 @@ class Model:
     async def commit(self, node: Node, step: Commit, txn: Txn) -> None:
         conditions = {}
         if step.fails and txn.lanes:
-            vchannel_id = node.broker.find(next(iter(txn.lanes)))[1].vchannel_id
+            vchannel_id = node.directory.find(next(iter(txn.lanes)))[1].vchannel_id
             conditions[vchannel_id] = Conditions(expected_last_tick=1)
         expected = None if step.missing is None else max(0, txn.batches + step.missing)
         wanted = None if txn.state == "committed" else over(txn)
@@ -293,7 +293,7 @@ class Model:
             elif conditions:
                 wanted = LastTickMismatchError
         terms = CommitTerms(True, 0, conditions, expected)
-        done = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, lambda: terms, 5.0), wanted)
+        done = await check_async(node.transactions.commit(txn.txn_id, CLIENT, lambda: terms, 5.0), wanted)
         outcome = done and done.outcome
         if txn.state == "open":
             txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
@@ -354,7 +354,7 @@ async def check_log(node: Node, model: Model) -> None:
     """Check that the log equals the model, and that staged batches belong to open transactions."""
     store = node.log.store
     for name, rows in model.rows.items():
-        vchannel_id = node.broker.find(name)[1].vchannel_id
+        vchannel_id = node.directory.find(name)[1].vchannel_id
         found = []
         for entry in store.read(vchannel_id, 0, 1 << 62, 1 << 30):
             header = entry.header
@@ -364,15 +364,15 @@ async def check_log(node: Node, model: Model) -> None:
     await check_scans(node, model)
     for txn in model.slots.values():
         model.expire(txn)
-    listed = node.broker.transactions.list()
+    listed = node.transactions.list()
     open_ids = {txn.txn_id for txn in model.slots.values() if txn.state == "open"}
     # Former transactions of a slot may be open as well.
     assert open_ids <= {each.txn_id for each in listed}
     while not {txn_id for _, txn_id in store.staged()} <= {each.txn_id for each in listed}:
         await asyncio.sleep(0)
     never = await node.log.shared.oracle.allocate(1)
-    check(lambda: node.broker.transactions.keep_alive(never, CLIENT), TransactionNotExistError)
-    check(lambda: node.broker.transactions.keep_alive(never + 1_000_000_000, CLIENT), TransactionNotExistError)
+    check(lambda: node.transactions.keep_alive(never, CLIENT), TransactionNotExistError)
+    check(lambda: node.transactions.keep_alive(never + 1_000_000_000, CLIENT), TransactionNotExistError)
 
 
 async def check_scans(node: Node, model: Model) -> None:

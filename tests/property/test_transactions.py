@@ -158,7 +158,7 @@ def submit(
     submitted = Submitted()
     parts = []
     for vchannel, batches in step.parts:
-        log, lane = node.broker.find(vchannel)
+        log, lane = node.directory.find(vchannel)
         fails = step.fails and vchannel == step.parts[-1][0]
         conditions = Conditions(expected_last_tick=1) if fails else UNCONDITIONAL
         parts.append(TxnPart(log, lane, [a_batch(*[content] * count) for count in batches], conditions))
@@ -174,7 +174,7 @@ def submit(
 
 async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False) -> list[Row]:
     """Return the messages that a scan of all vchannels delivers."""
-    sources = [ScanSource(index, *node.broker.find(name), Tick(0)) for index, name in enumerate(VCHANNELS)]
+    sources = [ScanSource(index, *node.directory.find(name), Tick(0)) for index, name in enumerate(VCHANNELS)]
     plan = ScanPlan(
         ends_at_durable=end_tick == MAX_TICK,
         end_tick=None if end_tick == MAX_TICK else end_tick,
@@ -184,7 +184,7 @@ async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False)
         cuts_transactions=cuts_transactions,
     )
     rows: list[Row] = []
-    async with node.broker.scanner(sources, plan) as scanner:
+    async with node.vchannels.scanner(sources, plan) as scanner:
         async for page in scanner.pages():
             for piece in page.pieces:
                 found = payloads_of(piece.columns)[piece.begin : piece.end]

@@ -52,6 +52,10 @@ class Membership(Protocol):
         """Return a channel's owner with its address and term; without them if ``node_id`` is not registered."""
         ...
 
+    def check_metadata(self) -> None:
+        """Raise MetadataUnavailableError (effect: none) while the metadata store does not answer."""
+        ...
+
 
 class Ownership:
     """Maps channels to the nodes that own them. A standalone server owns every channel."""
@@ -59,6 +63,16 @@ class Ownership:
     def __init__(self, catalog: Catalog, cluster: Membership | None) -> None:
         self._catalog = catalog
         self._cluster = cluster
+
+    @property
+    def node_id(self) -> str:
+        """This node's id; empty on a standalone server."""
+        return "" if self._cluster is None else self._cluster.node_id
+
+    def check_metadata(self) -> None:
+        """Raise MetadataUnavailableError (effect: none) while the metadata store does not answer."""
+        if self._cluster is not None:
+            self._cluster.check_metadata()
 
     def check_here(self, channel: str, name: str) -> None:
         """Raise NotOwnerError if another node owns ``channel``; ``name`` is the requested name, for the error."""

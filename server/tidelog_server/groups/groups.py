@@ -377,6 +377,13 @@ class Groups:
         """Return the keys of all positions on vchannels."""
         return [GroupKey(group, vchannel) for vchannel in vchannels for group in self.positions.of_vchannel(vchannel)]
 
+    def pinned_tick(self, vchannel_name: str) -> tuple[int, str] | None:
+        """Return a vchannel's pinned tick, the smallest next tick of its groups, and that group; None without one."""
+        # Both durable and submitted positions count: a group may have just subscribed, or seek back.
+        tables = (self.durable, self.positions)
+        pins = (table.pinned_tick(vchannel_name) for table in tables)
+        return min((pin for pin in pins if pin is not None), default=None)
+
     def check_channels_unused(self, vchannels: Iterable[str]) -> None:
         """Raise GroupInUseError if a member of any group holds one of these vchannels."""
         for key in self.positions_on(vchannels):

@@ -59,6 +59,8 @@ class LogNode:
         self._is_disk_full = False
         self.has_lost_lease = False
         self._on_failure = on_failure
+        # Set after trims and drops.
+        self.reclaim_wanted = asyncio.Event()
         # Events set when the node begins to shut down, to wake calls that wait for more work.
         self.watchers: set[asyncio.Event] = set()
         self._logs: dict[str, ChannelLog] = {}
@@ -124,6 +126,14 @@ class LogNode:
         if self.admission.is_disk_full != self._is_disk_full:
             self._is_disk_full = not self._is_disk_full
             _log.warning("disk_nearly_full" if self._is_disk_full else "disk_has_room_again", free_bytes=free_bytes)
+
+    async def reclaim(self) -> None:
+        """Reclaim disk space after trims and drops, one run at a time. Never returns."""
+        while True:
+            await self.reclaim_wanted.wait()
+            self.reclaim_wanted.clear()
+            await asyncio.to_thread(self.store.reclaim)
+            _log.debug("disk_reclaimed")
 
     def refresh_metrics(self) -> None:
         """Update the metrics that are not updated continuously."""

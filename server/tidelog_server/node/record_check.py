@@ -1,4 +1,4 @@
-"""The checks of metadata records that opening a broker makes, without changing any record."""
+"""The checks of metadata records that opening a node makes, without changing any record."""
 
 from collections.abc import Iterable, Mapping
 

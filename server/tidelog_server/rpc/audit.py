@@ -19,6 +19,9 @@ from typing import Final
 import structlog
 
 from tidelog.v1 import message_pb2
+from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.lifecycle import Lifecycle
+from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.access import AuditFailedError
 from tidelog_server.core.limits import (
@@ -36,7 +39,6 @@ from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.security.audit_limits import DiskReserve, Refusals
@@ -76,8 +78,10 @@ class _Waiting:
 class AuditLog:
     """Writes events in order, queued events in groups. Lives on the event loop."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._broker = broker
+    def __init__(self, lifecycle: Lifecycle, directory: Directory, vchannels: Vchannels, node: LogNode) -> None:
+        self._lifecycle = lifecycle
+        self._directory = directory
+        self._vchannels = vchannels
         self._node = node
         self._waiting: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
@@ -90,8 +94,8 @@ class AuditLog:
 
     async def open(self) -> None:
         """Create the channel if needed, and read the last event. Raises DataLossError if it cannot be read."""
-        await self._broker.ensure_own_channel(AUDIT_CHANNEL)
-        self._log, self._vchannel = self._broker.find_to_read(AUDIT_CHANNEL)
+        await self._lifecycle.ensure_system_channel(AUDIT_CHANNEL)
+        self._log, self._vchannel = self._directory.find_to_read(AUDIT_CHANNEL)
         if self._vchannel.durable_tick > NO_TICK:
             last = await self._last_line()
             self._number, self._previous = json.loads(last)["number"], _hash_of_line(last)
@@ -230,7 +234,7 @@ class AuditLog:
         plan = ScanPlan(
             ends_at_durable=True, end_tick=None, message_types=None, max_page_bytes=MIB, watermark_interval_s=1.0,
         )  # fmt: skip
-        async with self._broker.scanner([ScanSource(0, self._log, self._vchannel, tick)], plan) as scanner:
+        async with self._vchannels.scanner([ScanSource(0, self._log, self._vchannel, tick)], plan) as scanner:
             async for page in scanner.pages():
                 for piece in page.pieces:
                     view = ColumnsView.parse(piece.columns)

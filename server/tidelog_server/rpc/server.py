@@ -29,16 +29,18 @@ from tidelog_server.core.limits import (
     MIB,
     Limits,
 )
-from tidelog_server.log.node import LogNode
-from tidelog_server.node.node import Broker
+from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.guard import Guard
 from tidelog_server.rpc.permissions import ROWS, check_table
+from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.backup import BackupService
 from tidelog_server.rpc.services.broadcasts import BroadcastService
 from tidelog_server.rpc.services.channels import ChannelService
 from tidelog_server.rpc.services.cluster import ClusterService
+from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.groups import GroupService
+from tidelog_server.rpc.services.scan import ScanCalls
 from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
 from tidelog_server.rpc.services.wal import WalService
@@ -134,12 +136,11 @@ def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, i
 
 
 class RpcServer:
-    """Serves a broker over gRPC."""
+    """Serves a node over gRPC."""
 
     def __init__(
         self,
-        broker: Broker,
-        node: LogNode,
+        node: Node,
         checkpoints: Checkpoints,
         security: Security,
         *,
@@ -151,8 +152,7 @@ class RpcServer:
         """Create the services.
 
         Args:
-            broker: Broker to serve.
-            node: Log of the node.
+            node: Node to serve; open.
             checkpoints: Checkpoints for backups.
             security: Tokens, and the certificate of the port.
             guard: Authenticates and authorizes calls; None if all calls are permitted.
@@ -163,10 +163,11 @@ class RpcServer:
         Raises:
             PermissionTableError: A method has no row in the table of permissions.
         """
-        self._server = grpc.aio.server(options=_options(node.admission.limits, connections))
+        log = node.log
+        self._server = grpc.aio.server(options=_options(log.admission.limits, connections))
         self._security = security
         self._health = health.aio.HealthServicer()
-        self._supervisor = supervisor = CallSupervisor(node.metrics, node.clock, node.admission.limits, guard, tracer)
+        self._supervisor = supervisor = CallSupervisor(log.metrics, log.clock, log.admission.limits, guard, tracer)
         names = [service.full_name for service in _SERVICES]
         theirs: Any = _Captured()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, theirs)
@@ -178,16 +179,7 @@ class RpcServer:
         pool = descriptor_pool.Default()
         others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
         check_table([*_SERVICES, *others], ROWS)
-        services: tuple[Any, ...] = (
-            ChannelService(broker),
-            WalService(broker, node, syncs_by_default=syncs_by_default),
-            TransactionService(broker, syncs_by_default=syncs_by_default),
-            BroadcastService(broker, node),
-            GroupService(broker, node),
-            TokenService(security),
-            ClusterService(broker, node),
-            BackupService(checkpoints),
-        )
+        services = _services(node, checkpoints, security, syncs_by_default=syncs_by_default)
         ours = [
             supervisor.handlers(descriptor, service.methods())
             for descriptor, service in zip(_SERVICES, services, strict=True)
@@ -237,6 +229,25 @@ class RpcServer:
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls; wait up to ``grace_s`` seconds for running calls, then cancel them."""
         await self._server.stop(grace_s)
+
+
+def _services(node: Node, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool) -> tuple[Any, ...]:
+    """Return the services, in the order of _SERVICES, each with the features that it needs."""
+    log, directory, vchannels, transactions, groups = (
+        node.log, node.directory, node.vchannels, node.transactions, node.groups
+    )  # fmt: skip
+    append = AppendCalls(directory, transactions, groups, log, syncs_by_default=syncs_by_default)
+    scan = ScanCalls(directory, vchannels, node.planner, log)
+    return (
+        ChannelService(node.lifecycle, directory),
+        WalService(append, scan, directory, vchannels, log),
+        TransactionService(transactions, node.prepared, groups, directory, log, syncs_by_default=syncs_by_default),
+        BroadcastService(node.broadcasts, log),
+        GroupService(groups, ConsumeCalls(groups, directory, vchannels, log), log),
+        TokenService(security),
+        ClusterService(node.cluster, directory.ownership, node.lifecycle, log),
+        BackupService(checkpoints),
+    )
 
 
 class _Captured:

@@ -186,7 +186,7 @@ async def test_a_stream_is_read_no_further_than_its_bytes_in_flight_allow() -> N
             await call.done_writing()
 
         sender = asyncio.create_task(send())
-        node = server._node
+        node = server._log
         before = -1
         while before != node.admission.in_flight_bytes or not before:
             before = node.admission.in_flight_bytes
@@ -228,10 +228,10 @@ async def test_a_shutdown_answers_everything_it_accepted_and_then_says_so() -> N
         call = client.raw_append_stream()
         for number in range(30):
             await call.write(a_request("a", b"x", request_id=number + 1).SerializeToString())
-        while server._node.admission.in_flight_bytes < 30 * len(a_request("a", b"x").columns.SerializeToString()):
+        while server._log.admission.in_flight_bytes < 30 * len(a_request("a", b"x").columns.SerializeToString()):
             await asyncio.sleep(0.01)
         stopping = asyncio.create_task(server.stop())
-        while not server._node.admission.is_shutting_down:
+        while not server._log.admission.is_shutting_down:
             await asyncio.sleep(0)
         store.may_sync.set()
         answers = [wal_service_pb2.AppendStreamResponse.FromString(await call.read()) for _ in range(30)]
@@ -296,7 +296,7 @@ async def test_a_node_with_too_much_in_flight_refuses_rows_and_holds_streams() -
         await client.create("a")
         store.may_sync.clear()
         first = asyncio.create_task(client.append("a", bytes(140_000)))
-        while not server._node.admission.in_flight_bytes:
+        while not server._log.admission.in_flight_bytes:
             await asyncio.sleep(0.01)
         async with refused() as found:
             await client.append("a", bytes(100_000))

@@ -166,7 +166,7 @@ async def test_a_stream_carries_numbered_batches_and_their_repetitions_in_flight
         asking = asyncio.ensure_future(
             client.append_all([numbered(number, index + 1) for index, number in enumerate(numbers)])
         )
-        producers = node._node.shared.producers
+        producers = node._log.shared.producers
         await until(
             lambda: (window := producers.window((1, "p"))) is not None and window.last_sequence == 4, 10, "taken"
         )

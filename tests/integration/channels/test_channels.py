@@ -162,37 +162,37 @@ async def test_lists_come_in_pages_by_prefix() -> None:
 @pytest.mark.parametrize("turns", range(0, 40, 3))
 async def test_a_cancelled_change_is_done_whole_or_not_at_all(turns: int, tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server:
-        broker = server._broker
+        node = server._node
         from tidelog_server.channels.catalog import Owner
 
-        await broker.create_channels(["old"], 0, 1, Owner(), if_not_exists=False)
-        create = asyncio.create_task(broker.create_channels(["new"], 0, 2, Owner(), if_not_exists=False))
-        destroy = asyncio.create_task(broker.destroy_channels(["old"], ignore_missing=False))
+        await node.lifecycle.create(["old"], 0, 1, Owner(), if_not_exists=False)
+        create = asyncio.create_task(node.lifecycle.create(["new"], 0, 2, Owner(), if_not_exists=False))
+        destroy = asyncio.create_task(node.lifecycle.destroy(["old"], ignore_missing=False))
         for _ in range(turns):
             await asyncio.sleep(0)
         create.cancel()
         destroy.cancel()
         await asyncio.gather(create, destroy, return_exceptions=True)
         # Whatever was left running has the lock; afterwards both names can be used again.
-        await broker.create_channels(["new", "old"], 0, 2 if "new" in broker.names("") else 1, Owner(),
+        await node.lifecycle.create(["new", "old"], 0, 2 if "new" in node.directory.names("") else 1, Owner(),
                                      if_not_exists=True) if turns > 100 else None  # fmt: skip
-        async with broker._changes:
-            known = set(broker._catalog.records())
-            assert known == set(broker.names(""))
-            assert all(not record.is_destroying for record in broker._catalog.records().values())
+        async with node.directory.changes:
+            known = set(node.lifecycle._catalog.records())
+            assert known == set(node.directory.names(""))
+            assert all(not record.is_destroying for record in node.lifecycle._catalog.records().values())
 
 
 async def test_a_cancelled_trim_is_known_to_the_log(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         await client.create("a")
         ticks = [(await client.append("a", b"x")).first_tick for _ in range(5)]
-        trim = asyncio.create_task(server._broker.trim("a", before_tick=ticks[3]))
+        trim = asyncio.create_task(server._node.vchannels.trim("a", before_tick=ticks[3]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         trim.cancel()
         await asyncio.gather(trim, return_exceptions=True)
-        async with server._broker._changes:
-            _, vchannel = server._broker.find("a")
+        async with server._node.directory.changes:
+            _, vchannel = server._node.directory.find("a")
             assert vchannel.trim_tick == server._store.tail(vchannel.vchannel_id).trim_tick
         assert len(await client.rows("a")) in {2, 5}
 

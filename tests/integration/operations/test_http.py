@@ -126,7 +126,7 @@ async def test_readiness_turns_red_when_storage_fails_and_says_why() -> None:
 
 async def test_readiness_turns_red_at_shutdown() -> None:
     async with running_server() as server:
-        server._node.begin_shutdown()
+        server._log.begin_shutdown()
         assert await get(server, "/readyz") == (503, "not ready: shutting down\n")
 
 
@@ -134,7 +134,7 @@ async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again
     async with running_server(limits__min_free_disk_bytes="1GiB") as server, connected(server) as client:
         await client.create("a", "b")
         await client.append("a", b"x")
-        server._node.note_free_disk(500 << 20)
+        server._log.note_free_disk(500 << 20)
         assert await get(server, "/readyz") == (503, "not ready: the disk is nearly full\n")
         (answer,) = await client.append_all([a_request("a")])
         refusal = refusal_in(answer)
@@ -145,9 +145,9 @@ async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again
         assert found[0].reason == error_pb2.REASON_DISK_FULL
         # Calls that free disk space continue, and so do reads.
         assert len(await client.rows("a")) == 1
-        await server._broker.trim("a")
-        await server._broker.destroy_channels(["b"], ignore_missing=False)
-        server._node.note_free_disk(2 << 30)
+        await server._node.vchannels.trim("a")
+        await server._node.lifecycle.destroy(["b"], ignore_missing=False)
+        server._log.note_free_disk(2 << 30)
         assert await get(server, "/readyz") == (200, "ok\n")
         await client.append("a", b"y")
 

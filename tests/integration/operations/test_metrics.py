@@ -86,7 +86,7 @@ async def test_the_lag_of_groups_is_told_together_and_for_each_only_if_asked() -
                     tidelog.PositionCommit("done", vchannel, result.last_tick + 1)
                     for vchannel, result in results.items()
                 )
-            await each._broker.lag_meter.measure()
+            await each._node.lag_meter.measure()
         found = await samples(server)
         assert found["tidelog_groups_lag_messages", ()] == 3
         assert found["tidelog_groups_lag_max_seconds", ()] > 0
@@ -104,9 +104,9 @@ async def test_ticks_of_vchannels_are_told_only_if_asked_and_go_with_their_chann
         await client.create("a", "b")
         await client.append_all([a_request("a", b"x")])
         found = await samples(server)
-        tail = server._broker.find("a/0")[1].durable_tick
+        tail = server._node.directory.find("a/0")[1].durable_tick
         assert found["tidelog_vchannel_tail_tick", (("vchannel", "a/0"),)] == float(tail)
-        await server._broker.destroy_channels(["a"], ignore_missing=False)
+        await server._node.lifecycle.destroy(["a"], ignore_missing=False)
         assert {labels for name, labels in await samples(server) if name == "tidelog_vchannel_tail_tick"} == {
             (("vchannel", "b/0"),)
         }
@@ -129,5 +129,5 @@ async def test_a_server_that_is_well_says_what_it_is() -> None:
         (labels,) = [dict(labels) for name, labels in found if name == "tidelog_build_info"]
         assert set(labels) == {"version", "python", "grpcio", "rocksdict"}
         assert found["tidelog_last_tick_seconds", ()] == pytest.approx(time.time(), abs=60)
-        server._node.begin_shutdown()
+        server._log.begin_shutdown()
         assert (await samples(server))["tidelog_ready", ()] == 0

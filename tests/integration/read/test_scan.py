@@ -260,7 +260,7 @@ async def test_a_damaged_batch_is_data_loss_for_whoever_reads_rows() -> None:
     async with running_server() as server, connected(server) as client:
         await client.create("a")
         tick = (await client.append("a", b"payload")).first_tick
-        _, vchannel = server._broker.find("a")
+        _, vchannel = server._node.directory.find("a")
         kept = vchannel.ring._entries[0]
         vchannel.ring._entries[0] = (*kept[:5], kept[5].replace(b"payload", b"pAyload"), *kept[6:])
         async with refused() as found:
@@ -275,7 +275,7 @@ async def test_a_cancelled_follower_leaves_nothing_behind() -> None:
         calls = [await follow(client, "a") for _ in range(20)]
         for call in calls:
             await call.read()
-        _, vchannel = server._broker.find("a")
+        _, vchannel = server._node.directory.find("a")
         assert len(vchannel.followers) == 20
         for call in calls:
             call.cancel()
@@ -295,7 +295,7 @@ async def test_a_reader_who_goes_away_amid_a_page_is_no_defect() -> None:
                 for _ in range(reads % 8):
                     await call.read()
                 call.cancel()
-            _, vchannel = server._broker.find("a")
+            _, vchannel = server._node.directory.find("a")
             async with asyncio.timeout(60):
                 while vchannel.followers:
                     await asyncio.sleep(0.01)

@@ -78,7 +78,7 @@ async def test_another_principal_reads_while_scans_are_left_unread(tmp_path: Pat
             async with secured.channel() as channel:
                 metadata = (("authorization", f"Bearer {hostile}"),)
                 scans = [unread(channel, wal.SCAN_FORMAT_COLUMNS, metadata=metadata) for _ in range(50)]
-                budget = secured.server._node.read_budget
+                budget = secured.server._log.read_budget
                 await until(lambda: budget.waiting > 0)
                 async with asyncio.timeout(60), client.scan("large") as scan:
                     assert sum([len(batch) async for batch in scan]) == count
@@ -107,7 +107,7 @@ async def test_a_caller_has_a_limited_number_of_streams() -> None:
                 assert "limits.max_open_streams_per_principal" in refusal.text
                 # One that ends makes room for another.
                 calls[0].cancel()
-                await until(lambda: server._node.metrics.open_streams._value.get() == 2)
+                await until(lambda: server._log.metrics.open_streams._value.get() == 2)
                 assert await scan(request).read()
-            await until(lambda: server._node.metrics.open_streams._value.get() == 0)
+            await until(lambda: server._log.metrics.open_streams._value.get() == 0)
             assert await other.wal_name()

@@ -95,7 +95,7 @@ async def test_a_storm_of_denials_is_recorded_in_part_and_counted_as_a_whole(sec
 
 async def test_no_denial_is_recorded_while_the_disk_is_full_and_all_are_counted_later(secured: Secured) -> None:
     token = await secured.token("append:zzz")
-    admission = secured.server._node.admission
+    admission = secured.server._log.admission
     limits = admission.limits
     # As if it were: what the operator wants to keep free is more than there is.
     admission.limits = dataclasses.replace(limits, min_free_disk_bytes=1 << 60)

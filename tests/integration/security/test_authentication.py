@@ -327,7 +327,7 @@ async def test_nobody_can_write_to_the_audit_log_and_administration_stops_where_
             with pytest.raises((PermissionDeniedError, tidelog.InvalidRequestError)):
                 await call
         await admin.create_channel("orders")
-        admission = secured.server._node.admission
+        admission = secured.server._log.admission
         # As if the disk had failed under the audit log.
         admission.failure = StorageFailedError("a test")
         try:
@@ -362,7 +362,7 @@ async def test_where_the_disk_is_full_room_can_be_made_and_that_is_audited(secur
     async with secured.client() as admin:
         await admin.create_channel("orders")
         await admin.append("orders", b"x")
-        admission = secured.server._node.admission
+        admission = secured.server._log.admission
         limits = admission.limits
         # As if it were: what the operator wants to keep free is more than there is.
         admission.limits = dataclasses.replace(limits, min_free_disk_bytes=1 << 60)

@@ -249,7 +249,7 @@ async def test_finished_broadcasts_of_one_principal_evict_none_of_another(
 
 async def test_open_transactions_of_one_principal_leave_room_for_another(scene: Scene) -> None:
     server = scene.secured.server
-    maximum = server._node.admission.limits.max_open_txns
+    maximum = server._log.admission.limits.max_open_txns
     begun = 0
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         for number in range(maximum):
@@ -359,23 +359,23 @@ def wire_key(key: ResourceKey) -> broadcasts.ResourceKey:
 
 
 async def test_a_group_holds_retention_back_only_with_a_permission_of_the_channel(scene: Scene) -> None:
-    broker = scene.secured.server._broker
+    node = scene.secured.server._node
     async with scene.secured.client() as admin:
         grants = ["read:b", "group.manage:r.*", "group.consume:r.*"]
         reader = (await admin.create_token("a reader", grants)).token
         holder = (await admin.create_token("a holder", [*grants, "retention.hold:b"])).token
         async with scene.secured.client(reader) as client:
             await client.create_group("r.reads", ["b"])
-            assert broker._pinned_tick("b/0") is None
+            assert node.groups.pinned_tick("b/0") is None
             (position,) = (await client.describe_group("r.reads")).positions.values()
             assert not position.holds_retention
             # A seek and a commit change nothing of that.
             await client.seek_group("r.reads", At.latest())
-            assert broker._pinned_tick("b/0") is None
+            assert node.groups.pinned_tick("b/0") is None
         async with scene.secured.client(holder) as client:
             group = await client.create_group("r.holds", ["b"])
             assert all(position.holds_retention for position in group.positions.values())
-            held = broker._pinned_tick("b/0")
+            held = node.groups.pinned_tick("b/0")
             assert held is not None
             assert held[1] == "r.holds"
 

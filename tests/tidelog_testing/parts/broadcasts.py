@@ -31,7 +31,7 @@ def a_broadcast(
 
 def in_log(node: Node, vchannel: str) -> list[tuple[int, int, bytes]]:
     """Return broadcast id, tick and payload of each message of a vchannel in the store."""
-    _, lane = node.broker.find(vchannel)
+    _, lane = node.directory.find(vchannel)
     entries = node.log.store.read(lane.vchannel_id, 0, MAX_TICK, 1 << 30)
     return [
         (entry.header.broadcast_id, entry.header.base_tick + number, payload)

@@ -1,9 +1,8 @@
-"""A node below gRPC, on the test's event loop, with log, broker and a store that the test chooses."""
+"""A node below gRPC, on the test's event loop, with a store that the test chooses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from tidelog_server.channels.catalog import Owner
 from tidelog_server.core.errors.cluster import LogFailure
@@ -17,15 +16,14 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
-from tidelog_server.node.node import Broker
+from tidelog_server.node.node import Node as ServerNode
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import LogStore
 
 
-@dataclass
-class Node:
+class Node(ServerNode):
     """A running node and its parts.
 
     Attributes:
@@ -33,15 +31,15 @@ class Node:
         task_failures: Failures of background tasks.
     """
 
-    log: LogNode
-    broker: Broker
-    tasks: TaskOwner
-    failures: list[LogFailure] = field(default_factory=list)
-    task_failures: list[str] = field(default_factory=list)
+    def __init__(self, log: LogNode, tasks: TaskOwner, failures: list[LogFailure], task_failures: list[str]) -> None:
+        super().__init__(log, tasks)
+        self.tasks = tasks
+        self.failures = failures
+        self.task_failures = task_failures
 
     async def create(self, name: str, vchannels: int = 1) -> None:
         """Create a channel."""
-        await self.broker.create_channels([name], 0, vchannels, Owner(), if_not_exists=False)
+        await self.lifecycle.create([name], 0, vchannels, Owner(), if_not_exists=False)
 
     def submit(
         self,
@@ -53,7 +51,7 @@ class Node:
         producer: ProducerSequence | None = None,
     ) -> "Submitted":
         """Append without waiting for the outcome."""
-        log, lane = self.broker.find(vchannel)
+        log, lane = self.directory.find(vchannel)
         submitted = Submitted()
         options = AppendOptions(needs_sync, conditions=conditions, producer=producer)
         append = log.try_append(lane, batch, options, submitted.settle)
@@ -105,13 +103,13 @@ async def running_node(
     metrics = Metrics()
     log = LogNode(store, limits or Limits(), clock or SystemClock(), metrics, folder=None, on_failure=failures.append)
     tasks = TaskOwner(lambda name, _: task_failures.append(name))
-    broker = Broker(log, tasks)
+    node = Node(log, tasks, failures, task_failures)
     try:
-        await broker.open(metadata or MemoryMetadataStore())
-        yield Node(log, broker, tasks, failures, task_failures)
+        await node.open(metadata or MemoryMetadataStore())
+        yield node
     finally:
         await tasks.close()
-        await broker.close()
+        await node.close()
         await log.close()
         store.close()
 

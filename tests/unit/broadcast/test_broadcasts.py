@@ -94,9 +94,7 @@ def windows(store: LastingStore) -> list[str]:
 async def cut_off(node: Node, metadata: GatedMetadata, record: str, broadcast_id: int) -> None:
     """Start a broadcast, and return once its commit is blocked."""
     metadata.stop_at(record)
-    call = asyncio.create_task(
-        node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
-    )
+    call = asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id)))
     await metadata.has_stopped.wait()
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
@@ -113,16 +111,16 @@ async def test_what_was_not_accepted_is_not_there_after_a_crash(record: str) -> 
 
     async with running_node(store, metadata=metadata) as node:
         with pytest.raises(BroadcastNotExistError):
-            node.broker.broadcasts.describe(broadcast_id)
+            node.broadcasts.describe(broadcast_id)
         assert [in_log(node, name) for name in LANES] == [[], [], []]
-        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
         assert not result.is_duplicate
 
 
 async def accept_only(node: Node, metadata: MemoryMetadataStore) -> int:
     """Produce the state of a crash between the acceptance of a broadcast and its append; return its id."""
     request, broadcast_id = a_broadcast(LANES), await an_id(node)
-    ids = tuple(node.broker.find(name)[1].vchannel_id for name in LANES)
+    ids = tuple(node.directory.find(name)[1].vchannel_id for name in LANES)
     crc = request.batch.columns_crc32c
     record = TaskRecord(broadcast_id, tuple(LANES), ids, (), request.digest, 0, crc, created_ms=0)
     store = BroadcastRecords(metadata, SharedCommits(metadata, node.tasks), "tidelog")
@@ -135,7 +133,7 @@ async def test_restarts_that_are_cut_off_too_append_it_once() -> None:
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
         metadata.stops = lambda changes: any(isinstance(each, Put) and b"wait_ack" in each.value for each in changes)
-        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         await metadata.has_stopped.wait()
         accepted_id = await accept_only(node, metadata)
     for _ in range(3):
@@ -159,8 +157,8 @@ async def test_restarts_that_are_cut_off_too_append_it_once() -> None:
             assert second[0] == accepted_id
         assert len({in_log(node, name)[1][1] for name in LANES}) == 1
         with pytest.raises(ResourceAcquiredError):
-            await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+            await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        await node.broadcasts.broadcast(a_broadcast(LANES))
         assert not {f"{WINDOW_PREFIX}{each}" for each in (result.broadcast_id, accepted_id)} & set(windows(store))
 
 
@@ -169,14 +167,14 @@ async def test_it_is_known_again_after_a_crash_even_where_it_was_trimmed() -> No
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
         metadata.stops = lambda changes: any(isinstance(each, Put) and b"wait_ack" in each.value for each in changes)
-        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        result = await node.broadcasts.broadcast(a_broadcast(LANES))
         for name in LANES:
-            await node.broker.trim(name)
+            await node.vchannels.trim(name)
     metadata.go_on()
 
     async with running_node(store, metadata=metadata) as node:
         assert [in_log(node, name) for name in LANES] == [[], [], []]
-        found = node.broker.broadcasts.describe(result.broadcast_id)
+        found = node.broadcasts.describe(result.broadcast_id)
         assert isinstance(found, Task)
         assert found.durable == Progress(result.tick)
 
@@ -186,20 +184,20 @@ async def test_a_channel_is_destroyed_once_no_broadcast_to_it_is_on_its_way() ->
     async with running_node(LastingStore(), metadata=metadata) as node:
         await prepare(node)
         metadata.stop_at("/task")
-        call = asyncio.create_task(node.broker.broadcasts.broadcast(a_broadcast(LANES)))
+        call = asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES)))
         await metadata.has_stopped.wait()
-        destroy = asyncio.create_task(node.broker.destroy_channels(["a"], ignore_missing=False))
+        destroy = asyncio.create_task(node.lifecycle.destroy(["a"], ignore_missing=False))
         await asyncio.sleep(0.05)
 
         assert not destroy.done()
         with pytest.raises(ChannelNotExistError, match="being destroyed"):
-            await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+            await node.broadcasts.broadcast(a_broadcast(LANES))
         metadata.go_on()
         result = await call
         assert await destroy == ["a"]
 
         assert in_log(node, "b/0") == [(result.broadcast_id, result.tick, b"payload")]
-        found = node.broker.broadcasts.describe(result.broadcast_id)
+        found = node.broadcasts.describe(result.broadcast_id)
         assert isinstance(found, Task)
         assert [name for name, has_acked in found.acknowledgements() if has_acked] == ["a/0", "a/1"]
 
@@ -211,7 +209,7 @@ async def test_a_cancelled_call_goes_on_once_it_is_accepted() -> None:
         broadcast_id = await an_id(node)
         await cut_off(node, metadata, "/task", broadcast_id)
         again = asyncio.create_task(
-            node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+            node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
         )
         metadata.go_on()
 
@@ -227,7 +225,7 @@ async def test_calls_with_one_id_at_once_are_one_broadcast() -> None:
         broadcast_id = await an_id(node)
         request = a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id, wait_s=10)
 
-        results = await asyncio.gather(*(node.broker.broadcasts.broadcast(request) for _ in range(5)))
+        results = await asyncio.gather(*(node.broadcasts.broadcast(request) for _ in range(5)))
 
         assert sorted(result.is_duplicate for result in results) == [False, True, True, True, True]
         assert len({result.tick for result in results}) == 1
@@ -237,11 +235,11 @@ async def test_calls_with_one_id_at_once_are_one_broadcast() -> None:
 async def test_a_shutdown_ends_every_wait() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
-        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         waiting = [
-            asyncio.create_task(node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(node.broker.broadcasts.wait([result.broadcast_id], None, 60, once=False)),
-            asyncio.create_task(node.broker.broadcasts.wait([], KEY.name, 60, once=True)),
+            asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
+            asyncio.create_task(node.broadcasts.wait([result.broadcast_id], None, 60, once=False)),
+            asyncio.create_task(node.broadcasts.wait([], KEY.name, 60, once=True)),
         ]
         await asyncio.sleep(0.01)
         node.log.begin_shutdown()
@@ -249,8 +247,8 @@ async def test_a_shutdown_ends_every_wait() -> None:
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes] == [ShutdownError] * 3
-        assert node.broker.broadcasts._keys.waiters == 0
-        assert node.broker.broadcasts._saver.waiters == 0
+        assert node.broadcasts._keys.waiters == 0
+        assert node.broadcasts._saver.waiters == 0
 
 
 async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
@@ -259,10 +257,10 @@ async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
         await prepare(node)
         store.fails_at_write = len(store.written) + 1
         with pytest.raises(StorageFailedError) as caught:
-            await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+            await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         assert caught.value.effect is Effect.UNKNOWN
         with pytest.raises(StorageFailedError) as again:
-            await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+            await node.broadcasts.broadcast(a_broadcast(LANES))
         assert again.value.effect is Effect.NONE
 
 
@@ -272,7 +270,7 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
     sent = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broker.broadcasts, node.broker.broadcasts._table
+        calls, table = node.broadcasts, node.broadcasts._table
         stays_open = await calls.broadcast(a_broadcast(["b/0"], broadcast_id=await an_id(node)))
         for _ in range(6):
             request = a_broadcast(["a/0"], broadcast_id=await an_id(node))
@@ -284,7 +282,7 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
                 await asyncio.sleep(0)
         assert sorted(table.tombstones) == [request.broadcast_id for request in sent[3:]]
     async with running_node(store, metadata=metadata) as node:
-        calls = node.broker.broadcasts
+        calls = node.broadcasts
         for request in sent[:3]:
             with pytest.raises(BroadcastForgottenError) as caught:
                 await calls.broadcast(request)
@@ -323,7 +321,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
     theirs: list[BroadcastRequest] = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broker.broadcasts, node.broker.broadcasts._table
+        calls, table = node.broadcasts, node.broadcasts._table
         for tenant, sent, count in ((other, mine, 2), (hoarder, theirs, 10)):
             for _ in range(count):
                 sent.append(replace(a_broadcast(["a/0"], broadcast_id=await an_id(node)), tenant=tenant))
@@ -336,7 +334,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
         metrics = node.log.metrics.registry
         assert metrics.get_sample_value("tidelog_evictions_total", {"table": "broadcasts"}) == 8
     async with running_node(store, metadata=metadata) as node:
-        calls = node.broker.broadcasts
+        calls = node.broadcasts
         assert [(await calls.broadcast(request)).is_duplicate for request in mine] == [True, True]
         with pytest.raises(BroadcastForgottenError):
             await calls.broadcast(theirs[0])
@@ -349,7 +347,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
 async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
-        calls = node.broker.broadcasts
+        calls = node.broadcasts
         await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
         for module, name, value in (
             (admission, "MAX_OPEN_BROADCASTS", 1),
@@ -375,7 +373,7 @@ async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.Mon
     async with running_node(store) as node:
         await prepare(node)
         node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
-        await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        await node.broadcasts.broadcast(a_broadcast(LANES))
         async with asyncio.timeout(5):
             while windows(store):
                 await asyncio.sleep(0.01)
@@ -386,7 +384,7 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
     store, metadata = LastingStore(), MemoryMetadataStore()
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        one = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        one = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         root = f"tidelog/broadcast/{one.broadcast_id}"
         async with asyncio.timeout(5):
             while await metadata.get(f"{root}/message"):
@@ -447,8 +445,8 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
         with pytest.raises(ChannelNotExistError):
-            await node.broker.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
-        assert await node.broker.broadcasts.wait([], KeyName("d", "k"), 0, once=False) == []
+            await node.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
+        assert await node.broadcasts.wait([], KeyName("d", "k"), 0, once=False) == []
 
 
 @contextmanager
@@ -466,10 +464,10 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 async def test_an_abort_is_noted_once_with_its_reason() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
-        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         with logged() as events:
-            await node.broker.broadcasts.abort(result.broadcast_id, "its consumer is gone")
-            await node.broker.broadcasts.abort(result.broadcast_id, "again")
+            await node.broadcasts.abort(result.broadcast_id, "its consumer is gone")
+            await node.broadcasts.abort(result.broadcast_id, "again")
 
     (event,) = [event for event in events if event["event"] == "broadcast_aborted"]
     assert (event["log_level"], event["broadcast_id"], event["reason"]) == (
@@ -481,7 +479,7 @@ async def test_an_abort_is_noted_once_with_its_reason() -> None:
 async def test_metrics_tell_what_is_open_and_who_waits() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
-        calls = node.broker.broadcasts
+        calls = node.broadcasts
         first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
         done = await calls.broadcast(a_broadcast(["b/0"]))
         await calls.ack(done.broadcast_id, ["b/0"])
@@ -491,7 +489,7 @@ async def test_metrics_tell_what_is_open_and_who_waits() -> None:
         ]
         await asyncio.sleep(0.01)
 
-        node.broker.refresh_metrics()
+        node.refresh_metrics()
 
         text = node.log.metrics.render().decode()
         for line in (
@@ -512,9 +510,9 @@ async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() ->
         await prepare(node)
         metadata.stop_at("/task")
         request = a_broadcast(LANES, keys=[KEY], broadcast_id=await an_id(node))
-        call = asyncio.ensure_future(node.broker.broadcasts.broadcast(request))
+        call = asyncio.ensure_future(node.broadcasts.broadcast(request))
         await metadata.has_stopped.wait()
-        broadcasts = node.broker.broadcasts
+        broadcasts = node.broadcasts
         waits = [
             asyncio.ensure_future(broadcasts.wait([], KEY.name, 60.0, once=True)),
             asyncio.ensure_future(broadcasts.wait([request.broadcast_id], None, 60.0, once=False)),
@@ -531,14 +529,14 @@ async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() ->
         with pytest.raises(StorageFailedError):
             await call
         with pytest.raises(StorageFailedError) as caught:
-            await node.broker.broadcasts.broadcast(request)
+            await node.broadcasts.broadcast(request)
         assert caught.value.effect is Effect.UNKNOWN
 
 
 async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
-        broadcasts = node.broker.broadcasts
+        broadcasts = node.broadcasts
         aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
         await broadcasts.abort(aborted.broadcast_id, "gone")
         await broadcasts.ack(acked.broadcast_id, LANES[:1])
@@ -555,9 +553,7 @@ async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:
         await prepare(node)
         metadata.stop_at("/task")
         # Each is 120 kB on three vchannels.
-        calls = [
-            asyncio.ensure_future(node.broker.broadcasts.broadcast(a_broadcast(LANES, payload))) for _ in range(80)
-        ]
+        calls = [asyncio.ensure_future(node.broadcasts.broadcast(a_broadcast(LANES, payload))) for _ in range(80)]
         await metadata.has_stopped.wait()
         async with asyncio.timeout(60):
             while not any(call.done() for call in calls):

@@ -73,7 +73,7 @@ async def test_producers_that_are_opened_together_share_a_write_and_a_sync_with_
     store = FaultyStore()
     async with running_node(store) as node:
         append = await written_and_not_synced(node, store)
-        opened = [asyncio.ensure_future(node.broker.open_producer("a", f"p{number}")) for number in range(100)]
+        opened = [asyncio.ensure_future(node.vchannels.open_producer("a", f"p{number}")) for number in range(100)]
         await asyncio.sleep(0)
         later = node.submit("a", a_batch(b"x"))
         store.may_sync.set()
@@ -90,7 +90,7 @@ async def test_a_producer_is_not_opened_if_the_sync_fails() -> None:
     async with running_node(store) as node:
         await node.create("a")
         with pytest.raises(StorageFailedError) as raised:
-            await node.broker.open_producer("a", "p")
+            await node.vchannels.open_producer("a", "p")
         assert raised.value.effect is Effect.UNKNOWN
 
 
@@ -131,7 +131,7 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
     async with running_node(store, clock=clock) as node:
         await node.create("a")
         node.log.slow_appends.set_threshold(1)
-        caller, transactions, target = Caller("", "client"), node.broker.transactions, node.broker.find("a")
+        caller, transactions, target = Caller("", "client"), node.transactions, node.directory.find("a")
         with structlog.testing.capture_logs() as logs:
             await node.append("a", a_batch(b"plain"))
             session = await transactions.begin([target], 0, caller)
@@ -169,7 +169,7 @@ async def test_an_append_is_acknowledged_only_after_its_sync() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
         append = await written_and_not_synced(node, store)
-        log, vchannel = node.broker.find("a")
+        log, vchannel = node.directory.find("a")
         assert not append.append.settled
         assert vchannel.durable_tick == 0
         assert log.watermark() == append.append.entries[0].base_tick - 1
@@ -245,7 +245,7 @@ async def failed_node_appends(node: Node, store: FaultyStore) -> list[PendingApp
     appends += [node.submit("a", a_batch(b"y")) for _ in range(10)]
     store.may_sync.set()
     settled = await outcomes(appends)
-    log, vchannel = node.broker.find("a")
+    log, vchannel = node.directory.find("a")
     assert vchannel.durable_tick == good
     assert log.watermark() < settled[0].entries[0].base_tick
     return settled
@@ -272,7 +272,7 @@ async def test_after_a_failure_nothing_is_written_and_every_call_is_refused(faul
         with pytest.raises(StorageFailedError):
             await node.create("b")
         with pytest.raises(StorageFailedError):
-            await node.broker.trim("a")
+            await node.vchannels.trim("a")
         assert len(store.written) == written
 
 
@@ -457,7 +457,7 @@ async def test_a_defect_stops_the_log_and_acknowledges_nothing(
         assert kind.__name__ in node.failures[0].message
         with pytest.raises(StorageFailedError):
             node.submit("a", a_batch(b"y"))
-        assert node.broker.find("a")[1].durable_tick == good
+        assert node.directory.find("a")[1].durable_tick == good
         assert (await lost.outcome()).failure is not None
         monkeypatch.undo()
         assert [type(error) for error in seen_by_loop] == [kind]

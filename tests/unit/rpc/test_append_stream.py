@@ -69,7 +69,7 @@ async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], m
     async with running_node(FaultyStore()) as node:
         await node.create("a")
         client = SlowReader(requests)
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         bound = sum(map(len, requests[:max_sent]))
@@ -91,7 +91,7 @@ async def test_answers_come_in_the_order_of_the_requests_one_at_a_time() -> None
         await node.create("a")
         client = SlowReader(requests)
         client.may_read.set()
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         await AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(client.send())
     answers = [wal_service_pb2.AppendStreamResponse.FromString(answer) for answer in client.answers]
     assert [answer.request_id for answer in answers] == list(range(300))
@@ -104,7 +104,7 @@ async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> N
         await node.create("a")
         store.may_sync.clear()
         clients = [SlowReader([a_request(1)]) for _ in range(2)]
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         cancelled, answered = [
             asyncio.create_task(
                 AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(
@@ -132,7 +132,7 @@ async def test_a_call_cancelled_while_its_answer_begins_ends_the_answer_in_silen
     async with running_node(FaultyStore()) as node:
         await node.create("a")
         client = SlowReader([a_request(1)])
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         # Cancels the call before its task runs again.
@@ -160,7 +160,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_call(*, at_once: bool) 
             client.on_write = fail
 
         client.on_write = fail if at_once else let_one_pass
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         with pytest.raises(ExceptionGroup) as raised:
@@ -179,7 +179,7 @@ async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) 
         await node.create("a")
         client, rests = SlowReader([]), asyncio.Event()
         client.may_read.set()
-        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
         parse = calls.parse
 
         def remember(encoded: bytes) -> StreamRequest:

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protowire
+from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
@@ -24,13 +25,13 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
+from tidelog_server.groups.groups import Groups
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.protocols import Place
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import encode_rows
@@ -53,6 +54,7 @@ from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
 from tidelog_server.txn.inline import TxnPart
+from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import BatchOfTxn
 
 _ROOM_POLL_S: Final = 0.001
@@ -181,15 +183,25 @@ class BatchIntent:
 class AppendCalls:
     """Handlers of Append and AppendStream."""
 
-    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        directory: Directory,
+        transactions: Transactions,
+        groups: Groups,
+        node: LogNode,
+        *,
+        syncs_by_default: bool,
+    ) -> None:
+        self._directory = directory
+        self._transactions = transactions
+        self._groups = groups
         self._node = node
         self._syncs_by_default = syncs_by_default
         self._default_options = AppendOptions(syncs_by_default)
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
-        target = self._broker.find(request.vchannel)
+        target = self._directory.find(request.vchannel)
         if not request.messages:
             raise EmptyBatchError
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
@@ -228,7 +240,7 @@ class AppendCalls:
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
             return self._check_transaction(request, request.transaction, options, on_settled)
-        target = self._broker.find(request.vchannel)
+        target = self._directory.find(request.vchannel)
         batch = self._batch(request.columns)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is not part of a transaction")
@@ -248,7 +260,7 @@ class AppendCalls:
         if options.txn_id:
             check_staging(options)
             place = BatchOfTxn(options.txn_id, caller, options.txn_sequence)
-            return StageIntent(self._broker.transactions, place, target, batch, on_settled)
+            return StageIntent(self._transactions, place, target, batch, on_settled)
         return BatchIntent(*target, batch, self._options(options), on_settled)
 
     def _check_transaction(
@@ -261,11 +273,11 @@ class AppendCalls:
         check_shape(wanted.parts, options, request.columns_bytes, self._node.admission.limits.max_batch_bytes)
         parts = []
         for part in wanted.parts:
-            log, vchannel = self._broker.find(part.vchannel)
+            log, vchannel = self._directory.find(part.vchannel)
             parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
         check_distinct([part.vchannel.name for part in parts])
         check_shared(parts)
-        positions = self._broker.groups.position_move(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
+        positions = self._groups.position_move(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
         return TxnIntent(self._node.shared, parts, options, on_settled, positions)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:

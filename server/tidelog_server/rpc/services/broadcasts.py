@@ -7,6 +7,7 @@ from typing import Any, Final
 from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog_server.broadcast.admission import BroadcastRequest
 from tidelog_server.broadcast.records import Tombstone, digest_of
+from tidelog_server.broadcast.service import Broadcasts
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName, ResourceKey
 from tidelog_server.core.errors import (
@@ -33,7 +34,6 @@ from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
@@ -56,8 +56,8 @@ _MAX_ID_DIGITS: Final = 20
 class BroadcastService:
     """Handlers of BroadcastService: broadcasts and their acknowledgements."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._broker = broker
+    def __init__(self, broadcasts: Broadcasts, node: LogNode) -> None:
+        self._broadcasts = broadcasts
         self._node = node
 
     def methods(self) -> dict[str, Callable[..., Any]]:
@@ -101,7 +101,7 @@ class BroadcastService:
             current_tenant(),
         )
         try:
-            result = await self._broker.broadcasts.broadcast(wanted)
+            result = await self._broadcasts.broadcast(wanted)
         except ResourceAcquiredError as error:
             # The holder may be a broadcast that waits for the key and has no record yet.
             if self._may_know(int(error.values["broadcast_id"]), if_unknown=False):
@@ -116,7 +116,7 @@ class BroadcastService:
         """Acknowledge a broadcast."""
         _check_id(request.broadcast_id)
         _check_vchannels(request.vchannels)
-        await self._broker.broadcasts.ack(request.broadcast_id, request.vchannels)
+        await self._broadcasts.ack(request.broadcast_id, request.vchannels)
         return pb.AckResponse()
 
     async def wait_acked(self, request: pb.WaitAckedRequest, _: Context) -> pb.WaitAckedResponse:
@@ -135,7 +135,7 @@ class BroadcastService:
         known = self._known(request.broadcast_ids)
         if name is None and not known:
             return pb.WaitAckedResponse(acked=True)
-        waiting_for = await self._broker.broadcasts.wait(
+        waiting_for = await self._broadcasts.wait(
             known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
         # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.
@@ -154,13 +154,13 @@ class BroadcastService:
         for broadcast_id in broadcast_ids:
             if self._may_know(broadcast_id):
                 known.append(broadcast_id)
-            elif broadcast_id > self._broker.broadcasts.highest_floor:
+            elif broadcast_id > self._broadcasts.highest_floor:
                 raise BroadcastNotExistError(broadcast_id)
         return known
 
     def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
         """Return whether the caller may see a broadcast: its own, or an open one on a vchannel that it may read."""
-        access, found = current_access(), self._broker.broadcasts.find(broadcast_id)
+        access, found = current_access(), self._broadcasts.find(broadcast_id)
         if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
             return True
         if found is None:
@@ -182,7 +182,7 @@ class BroadcastService:
             raise InvalidRequestError(
                 "the page token is invalid: use next_page_token of the previous page, or none", field="page_token"
             )
-        found, has_more = self._broker.broadcasts.page(
+        found, has_more = self._broadcasts.page(
             [_OF_WIRE[state] for state in request.states] or OPEN_STATES,
             int(request.page_token or "0"),
             request.page_size or MAX_BROADCASTS_PAGE,
@@ -196,7 +196,7 @@ class BroadcastService:
     ) -> pb.DescribeBroadcastResponse:
         """Describe a broadcast."""
         _check_id(request.broadcast_id)
-        found = self._broker.broadcasts.describe(request.broadcast_id)
+        found = self._broadcasts.describe(request.broadcast_id)
         response = pb.DescribeBroadcastResponse(summary=self._summary(found))
         if isinstance(found, Task):
             for name, has_acked in found.acknowledgements():
@@ -207,7 +207,7 @@ class BroadcastService:
         """Abort a broadcast."""
         _check_id(request.broadcast_id)
         _check_text(request.reason, MAX_ABORT_REASON_BYTES, "reason")
-        tombstone = await self._broker.broadcasts.abort(request.broadcast_id, request.reason)
+        tombstone = await self._broadcasts.abort(request.broadcast_id, request.reason)
         return pb.AbortBroadcastResponse(summary=self._summary(tombstone))
 
     def _summary(self, found: Task | Tombstone) -> pb.BroadcastSummary:

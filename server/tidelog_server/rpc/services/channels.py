@@ -5,6 +5,8 @@ from typing import Any
 
 from tidelog.v1 import channel_service_pb2 as pb
 from tidelog_server.channels.catalog import Owner
+from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.lifecycle import ChannelState, Lifecycle
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_CHANNELS_PER_REQUEST,
@@ -14,7 +16,6 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import check_channel_name, is_system_channel
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
-from tidelog_server.node.node import Broker, ChannelState
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import OF_CHANNELS
@@ -23,8 +24,9 @@ from tidelog_server.security.grants import OF_CHANNELS
 class ChannelService:
     """Handlers of ChannelService."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, lifecycle: Lifecycle, directory: Directory) -> None:
+        self._lifecycle = lifecycle
+        self._directory = directory
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -52,7 +54,7 @@ class ChannelService:
                 f"vchannels is {vchannels}, expected 1 to {MAX_VCHANNELS_PER_CHANNEL}", field="vchannels"
             )
         retention = request.retention
-        states = await self._broker.create_channels(
+        states = await self._lifecycle.create(
             request.names,
             request.number,
             vchannels,
@@ -72,28 +74,26 @@ class ChannelService:
         changed = {field.name: value for field, value in wire.ListFields()}
         if not changed:
             raise InvalidRequestError("the request changes nothing: set at least one setting", field="retention")
-        states = await self._broker.alter_channels(request.names, RetentionChange(**changed))
+        states = await self._lifecycle.alter(request.names, RetentionChange(**changed))
         return pb.AlterChannelsResponse(channels=map(_description, states))
 
     async def destroy_channels(self, request: pb.DestroyChannelsRequest, _: Context) -> pb.DestroyChannelsResponse:
         """Destroy channels."""
         _check_names(request.names)
-        gone = await self._broker.destroy_channels(
-            request.names, ignore_missing=request.ignore_missing, force=request.force
-        )
+        gone = await self._lifecycle.destroy(request.names, ignore_missing=request.ignore_missing, force=request.force)
         return pb.DestroyChannelsResponse(names=gone)
 
     async def describe_channels(self, request: pb.DescribeChannelsRequest, _: Context) -> pb.DescribeChannelsResponse:
         """Describe channels."""
         _check_names(request.names, are_read=True)
         for name in request.names:
-            self._broker.ownership.check_here(name, name)
+            self._directory.ownership.check_here(name, name)
         if not request.ignore_missing:
-            self._broker.check_exist(request.names)
-        missing = self._broker.missing(request.names)
+            self._directory.check_exist(request.names)
+        missing = self._directory.missing(request.names)
         absent = set(missing)
         return pb.DescribeChannelsResponse(
-            channels=[_description(self._broker.describe(name)) for name in request.names if name not in absent],
+            channels=[_description(self._lifecycle.describe(name)) for name in request.names if name not in absent],
             missing=missing,
         )
 
@@ -109,7 +109,7 @@ class ChannelService:
         names = self._visible(request.prefix, request.page_token, size + 1)
         page = names[:size]
         return pb.ListChannelsResponse(
-            channels=[_description(self._broker.describe_anywhere(name)) for name in page],
+            channels=[_description(self._lifecycle.describe_anywhere(name)) for name in page],
             next_page_token=page[-1] if len(page) < len(names) else "",
         )
 
@@ -117,9 +117,9 @@ class ChannelService:
         """Return the next names, at most ``limit``, on which the caller has a permission."""
         access = current_access()
         if access is None:
-            return self._broker.names(prefix, after=after, limit=limit)
+            return self._directory.names(prefix, after=after, limit=limit)
         found: list[str] = []
-        while len(found) < limit and (names := self._broker.names(prefix, after=after, limit=limit)):
+        while len(found) < limit and (names := self._directory.names(prefix, after=after, limit=limit)):
             after = names[-1]
             found += [name for name in names if access.may(OF_CHANNELS, name)]
         return found[:limit]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tidelog.v1 import cluster_service_pb2 as pb
+from tidelog_server.channels.lifecycle import Lifecycle
+from tidelog_server.channels.ownership import Ownership
 from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.cluster import NotLeaderError
@@ -12,7 +14,6 @@ from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_LIST_PAGE, 
 from tidelog_server.core.names import check_channel_name
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.log.node import LogNode
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_CHANNELS
@@ -21,8 +22,10 @@ from tidelog_server.security.grants import OF_CHANNELS
 class ClusterService:
     """Handlers of ClusterService, from the view of one node."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._broker = broker
+    def __init__(self, cluster: Cluster | None, ownership: Ownership, lifecycle: Lifecycle, node: LogNode) -> None:
+        self._cluster = cluster
+        self._ownership = ownership
+        self._lifecycle = lifecycle
         self._node = node
 
     def methods(self) -> dict[str, Callable[..., Any]]:
@@ -35,16 +38,12 @@ class ClusterService:
             "NoteChannels": self.note_channels,
         }
 
-    @property
-    def _cluster(self) -> Cluster | None:
-        return self._broker.cluster
-
     async def describe_cluster(self, _request: pb.DescribeClusterRequest, _: Context) -> pb.DescribeClusterResponse:
         """Return all nodes."""
         cluster = self._cluster
         if cluster is None:
             return pb.DescribeClusterResponse()
-        channels, vchannels = self._broker.ownership.counts()
+        channels, vchannels = self._ownership.counts()
         leader = cluster.leader
         return pb.DescribeClusterResponse(
             cluster_id=cluster.cluster_id,
@@ -67,7 +66,7 @@ class ClusterService:
     async def locate_channels(self, request: pb.LocateChannelsRequest, _: Context) -> pb.LocateChannelsResponse:
         """Return the owners of channels."""
         _check_names(request.names)
-        owners = {name: self._broker.ownership.owner(name) for name in request.names}
+        owners = {name: self._ownership.owner(name) for name in request.names}
         return pb.LocateChannelsResponse(
             owners=[_owner(owner) for owner in owners.values() if owner is not None],
             missing=[name for name, owner in owners.items() if owner is None],
@@ -85,9 +84,9 @@ class ClusterService:
         try:
             while True:
                 self._node.admission.check_serving()
-                before, version = version, self._broker.ownership.version
+                before, version = version, self._ownership.version
                 if before != version:
-                    owners = _visible(self._broker.ownership.owners())
+                    owners = _visible(self._ownership.owners())
                     for response in _changes(told, owners):
                         await context.write(response.SerializeToString())
                     told = owners
@@ -109,7 +108,7 @@ class ClusterService:
     async def note_channels(self, request: pb.NoteChannelsRequest, _: Context) -> pb.NoteChannelsResponse:
         """Note channels that another node has created, and open those that this node owns."""
         _check_names(request.names)
-        await self._broker.note_created(request.names)
+        await self._lifecycle.note_created(request.names)
         return pb.NoteChannelsResponse()
 
     async def _changed(self, watcher: asyncio.Event) -> None:

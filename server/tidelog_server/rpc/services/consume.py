@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
+from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.forgotten import ConsumeForgottenError
 from tidelog_server.core.groups import GroupKey, GroupPosition
@@ -17,11 +19,11 @@ from tidelog_server.core.limits import (
     MAX_RESPONSE_BYTES,
 )
 from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.groups.groups import Groups
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.scan.positions import check_not_trimmed
 from tidelog_server.log.scan.scanner import Page, Piece, ScanPlan, ScanSource
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.columns.pages import ColumnEncoder, Filters, RowEncoder, bounded, wants_rows
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.options import longest_wait_s
@@ -49,14 +51,16 @@ class _Wanted(NamedTuple):
 class ConsumeCalls:
     """Handler of Consume."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._broker = broker
+    def __init__(self, groups: Groups, directory: Directory, vchannels: Vchannels, node: LogNode) -> None:
+        self._groups = groups
+        self._directory = directory
+        self._vchannels = vchannels
         self._node = node
 
     async def consume(self, request: pb.ConsumeRequest, context: Context) -> pb.ConsumeResponse:
         """Return the next messages, and move the position past them if the mode is AT_ONCE."""
         wanted = self._checked(request, context)
-        groups = self._broker.groups
+        groups = self._groups
         deadline_s = self._node.shared.clock.monotonic_s() + wanted.wait_s
         while True:
             position = groups.consumable(*wanted.key)
@@ -83,8 +87,8 @@ class ConsumeCalls:
                 return _response(wanted, pieces, next_tick)
 
     def _checked(self, request: pb.ConsumeRequest, context: Context) -> _Wanted:
-        self._broker.groups.record(request.group)
-        log, vchannel = self._broker.find(request.vchannel)
+        self._groups.record(request.group)
+        log, vchannel = self._directory.find(request.vchannel)
         if request.mode not in pb.ConsumeMode.values():
             raise InvalidRequestError(f"mode {request.mode} is unknown: use 1 (explicit) or 2 (at once)", field="mode")
         if not request.max_messages:
@@ -112,7 +116,7 @@ class ConsumeCalls:
         )  # fmt: skip
         taken: list[Piece] = []
         messages = size_bytes = 0
-        async with self._broker.scanner([source], plan) as scanner:
+        async with self._vchannels.scanner([source], plan) as scanner:
             async for page in scanner.pages():
                 for piece in page.pieces:
                     if messages >= wanted.max_messages or (taken and size_bytes >= wanted.max_bytes):

@@ -12,9 +12,9 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import check_group_name, parse_vchannel_name
 from tidelog_server.core.ticks import physical_ms
+from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.types import GroupState, PositionState
 from tidelog_server.log.node import LogNode
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.columns.pages import start_of
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.commits import commits_of
@@ -28,10 +28,10 @@ from tidelog_server.security.grants import OF_GROUPS
 class GroupService:
     """Handlers of GroupService."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._groups = broker.groups
+    def __init__(self, groups: Groups, consume: ConsumeCalls, node: LogNode) -> None:
+        self._groups = groups
+        self._consume = consume
         self._node = node
-        self._consume = ConsumeCalls(broker, node)
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""

@@ -3,6 +3,8 @@
 from typing import Final
 
 from tidelog.v1 import wal_service_pb2
+from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     DEFAULT_RESPONSE_BYTES,
@@ -16,10 +18,9 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.scan.planner import PlanRequest
+from tidelog_server.log.scan.planner import PlanRequest, ScanPlanner
 from tidelog_server.log.scan.positions import check_start_of_several, resolve_start
 from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.columns.pages import (
     ColumnEncoder,
     Filters,
@@ -39,8 +40,10 @@ _NO_LIMIT: Final = (1 << 63) - 1
 class ScanCalls:
     """Handlers of Scan and PlanScan."""
 
-    def __init__(self, broker: Broker, node: LogNode) -> None:
-        self._broker = broker
+    def __init__(self, directory: Directory, vchannels: Vchannels, planner: ScanPlanner, node: LogNode) -> None:
+        self._directory = directory
+        self._vchannels = vchannels
+        self._planner = planner
         self._node = node
 
     async def scan(self, request: wal_service_pb2.ScanRequest, context: Context) -> None:
@@ -58,7 +61,7 @@ class ScanCalls:
         created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
         prefix = created.SerializeToString()
         metrics, access = self._node.metrics, current_access()
-        async with self._broker.scanner(sources, plan, caller_of(context)) as scanner:
+        async with self._vchannels.scanner(sources, plan, caller_of(context)) as scanner:
             async for page in scanner.pages():
                 for response, messages in encoder.responses(page):
                     # Concatenated serialised messages are one merged message.
@@ -82,7 +85,7 @@ class ScanCalls:
             raise InvalidRequestError(
                 f"min_splits is {request.min_splits}, at most {MAX_SPLITS} is allowed", field="min_splits"
             )
-        targets = [self._broker.find_to_read(name) for name in request.vchannels]
+        targets = [self._directory.find_to_read(name) for name in request.vchannels]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         if request.created_ticks and len(request.created_ticks) != len(targets):
             raise InvalidRequestError(
@@ -99,7 +102,7 @@ class ScanCalls:
             request.max_messages_per_split or _NO_LIMIT,
             request.max_bytes_per_split or DEFAULT_SPLIT_BYTES,
         )
-        cut, splits = await self._broker.planner.plan(targets, wanted)
+        cut, splits = await self._planner.plan(targets, wanted)
         response = wal_service_pb2.PlanScanResponse(end_tick=cut)
         for (log, vchannel), found in zip(targets, splits, strict=True):
             for split in found:
@@ -114,7 +117,7 @@ class ScanCalls:
         return response
 
     def _sources(self, request: wal_service_pb2.ScanRequest, filters: "Filters") -> list[ScanSource]:
-        targets = [self._broker.find_to_read(source.vchannel) for source in request.sources]
+        targets = [self._directory.find_to_read(source.vchannel) for source in request.sources]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         oracle, wal_name = self._node.shared.oracle, self._node.store.wal_name
         shared = start_of(request.policy, wal_name)

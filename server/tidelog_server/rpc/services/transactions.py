@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.groups.groups import Groups
 from tidelog_server.log.conditions import Conditions
-from tidelog_server.node.node import Broker
+from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync
@@ -18,8 +20,8 @@ from tidelog_server.security.access import current_access, current_principal
 from tidelog_server.security.grants import Verb
 from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
-from tidelog_server.txn.prepared import PreparedTxn
-from tidelog_server.txn.staged import TxnDescription, check_targets
+from tidelog_server.txn.prepared import PreparedTransactions, PreparedTxn
+from tidelog_server.txn.staged import Transactions, TxnDescription, check_targets
 
 _US_PER_S: Final = 1_000_000
 _MAX_ID_DIGITS: Final = 20
@@ -30,10 +32,21 @@ _PAGE: Final = 100
 class TransactionService:
     """Handlers of TransactionService."""
 
-    def __init__(self, broker: Broker, *, syncs_by_default: bool) -> None:
-        self._broker = broker
-        self._transactions = broker.transactions
-        self._prepared = broker.prepared
+    def __init__(
+        self,
+        transactions: Transactions,
+        prepared: PreparedTransactions,
+        groups: Groups,
+        directory: Directory,
+        node: LogNode,
+        *,
+        syncs_by_default: bool,
+    ) -> None:
+        self._transactions = transactions
+        self._prepared = prepared
+        self._groups = groups
+        self._directory = directory
+        self._node = node
         self._syncs_by_default = syncs_by_default
 
     def methods(self) -> dict[str, Callable[..., Any]]:
@@ -55,7 +68,7 @@ class TransactionService:
         self, request: transaction_service_pb2.BeginTxnRequest, context: Context
     ) -> transaction_service_pb2.BeginTxnResponse:
         """Begin a transaction."""
-        targets = [self._broker.find(name) for name in request.vchannels]
+        targets = [self._directory.find(name) for name in request.vchannels]
         check_targets(targets)
         session = await self._transactions.begin(targets, request.keepalive_us, caller_of(context))
         return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
@@ -73,12 +86,12 @@ class TransactionService:
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
-                self._broker.groups.position_move(positions),
+                self._groups.position_move(positions),
             )
 
         caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
         committed = await self._transactions.commit(_txn_id(request), caller, terms, wait_s)
-        names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
+        names = [self._node.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
         if committed.is_repeated:
             _check_visible(request.txn_id, names)
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
@@ -165,7 +178,7 @@ class TransactionService:
         found = self._transactions.describe(_txn_id(request))
         if isinstance(found, TxnDescription):
             return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
-        names = (self._broker.vchannel_name(run.vchannel_id) for run in found.runs)
+        names = (self._node.vchannel_name(run.vchannel_id) for run in found.runs)
         txn = transaction_service_pb2.TxnDescription(
             txn_id=request.txn_id,
             state=transaction_service_pb2.TXN_STATE_COMMITTED,
@@ -193,7 +206,7 @@ class TransactionService:
         """Return conditions by vchannel id. Raises InvalidRequestError if a vchannel has two."""
         conditions: dict[int, Conditions] = {}
         for each in wire:
-            _, vchannel = self._broker.find(each.vchannel)
+            _, vchannel = self._directory.find(each.vchannel)
             if vchannel.vchannel_id in conditions:
                 raise InvalidRequestError(
                     f"the commit has two conditions for {vchannel.name}: combine them", field="conditions"

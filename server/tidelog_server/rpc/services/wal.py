@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.v1 import wal_service_pb2
+from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.names import is_system_channel
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.tick_lead import allocate_for_caller
-from tidelog_server.node.node import Broker
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.options import check_opened_id
@@ -21,11 +22,14 @@ from tidelog_server.security.access import current_access, current_tenant
 class WalService:
     """Handlers of WalService: the data plane."""
 
-    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
-        self._broker = broker
+    def __init__(
+        self, append: AppendCalls, scan: ScanCalls, directory: Directory, vchannels: Vchannels, node: LogNode
+    ) -> None:
+        self._append = append
+        self._scan = scan
+        self._directory = directory
+        self._vchannels = vchannels
         self._node = node
-        self._append = AppendCalls(broker, node, syncs_by_default=syncs_by_default)
-        self._scan = ScanCalls(broker, node)
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -65,14 +69,14 @@ class WalService:
         self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
     ) -> wal_service_pb2.GetLatestMvccTickResponse:
         """Return the tick of the last acknowledged message."""
-        _log, vchannel = self._broker.find_to_read(request.vchannel)
+        _log, vchannel = self._directory.find_to_read(request.vchannel)
         return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
 
     async def open_producer(
         self, request: wal_service_pb2.OpenProducerRequest, _: Context
     ) -> wal_service_pb2.OpenProducerResponse:
         """Open a producer, and fence its previous epoch."""
-        window = await self._broker.open_producer(
+        window = await self._vchannels.open_producer(
             request.vchannel, check_opened_id(request.producer_id), current_tenant(),
             accept_forgotten=request.accept_forgotten,
         )  # fmt: skip
@@ -86,7 +90,7 @@ class WalService:
         """Fence clients that append with an older token."""
         if not request.fencing_token:
             raise InvalidRequestError("the fencing token is 0: expected 1 or greater", field="fencing_token")
-        await self._broker.fence(request.vchannel, request.fencing_token)
+        await self._vchannels.fence(request.vchannel, request.fencing_token)
         return wal_service_pb2.SetFencingTokenResponse(fencing_token=request.fencing_token)
 
     async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
@@ -96,15 +100,15 @@ class WalService:
         is_system = access is not None and is_system_channel(name.partition("/")[0])
         match request.WhichOneof("until"):
             case "before_tick" if request.before_tick <= MAX_TICK:
-                first = await self._broker.trim(name, before_tick=request.before_tick, is_system=is_system)
+                first = await self._vchannels.trim(name, before_tick=request.before_tick, is_system=is_system)
             case "before_time_ms" if request.before_time_ms <= MAX_PHYSICAL_MS:
-                first = await self._broker.trim(name, before_ms=request.before_time_ms, is_system=is_system)
+                first = await self._vchannels.trim(name, before_ms=request.before_time_ms, is_system=is_system)
             case "all" if is_system:
                 raise InvalidRequestError(
                     f"'{name}' cannot be trimmed as a whole: set before_tick or before_time_ms", field="until"
                 )
             case "all":
-                first = await self._broker.trim(name)
+                first = await self._vchannels.trim(name)
             case None:
                 raise InvalidRequestError("`until` is not set: set before_tick, before_time_ms or all", field="until")
             case field:

@@ -33,8 +33,8 @@ async def scanned(node: Node, lane: str, split: Split) -> list[int]:
         ends_at_durable=False, end_tick=split.end_tick, message_types=None, max_page_bytes=1 << 20,
         watermark_interval_s=60,
     )  # fmt: skip
-    source = ScanSource(0, *node.broker.find(lane), Tick(split.begin_tick))
-    async with node.broker.scanner([source], plan) as scanner:
+    source = ScanSource(0, *node.directory.find(lane), Tick(split.begin_tick))
+    async with node.vchannels.scanner([source], plan) as scanner:
         return [
             piece.base_tick + index
             async for page in scanner.pages()
@@ -63,8 +63,8 @@ async def test_a_cut_holds_all_that_was_acknowledged_and_nothing_that_begins_lat
         cuts = []
         for _ in range(10):
             before = {lane: list(ticks) for lane, ticks in acknowledged.items()}
-            targets = [node.broker.find(lane) for lane in LANES]
-            cut, splits = await node.broker.planner.plan(
+            targets = [node.directory.find(lane) for lane in LANES]
+            cut, splits = await node.planner.plan(
                 targets, PlanRequest(begin_tick=0, end_tick=0, min_splits=4, max_messages=50, max_bytes=1 << 62)
             )
             after = node.submit("a/0", a_batch(b"later"))
@@ -86,11 +86,11 @@ async def test_splits_are_within_their_bounds_and_estimate_what_they_hold() -> N
         await created(node)
         ticks = [await node.append("b", a_batch(*[b"x"] * 10)) for _ in range(30)]
         request = PlanRequest(begin_tick=0, end_tick=0, min_splits=0, max_messages=25, max_bytes=1 << 62)
-        _, (splits,) = await node.broker.planner.plan([node.broker.find("b")], request)
+        _, (splits,) = await node.planner.plan([node.directory.find("b")], request)
         assert [split.messages for split in splits] == [20] * 15
         assert splits[0].begin_tick == ticks[0]
-        _, (halves,) = await node.broker.planner.plan(
-            [node.broker.find("b")], PlanRequest(ticks[3] + 5, ticks[7] + 2, 0, 4, 1 << 62)
+        _, (halves,) = await node.planner.plan(
+            [node.directory.find("b")], PlanRequest(ticks[3] + 5, ticks[7] + 2, 0, 4, 1 << 62)
         )
         read = [tick for split in halves for tick in await scanned(node, "b", split)]
         assert read == [
@@ -108,16 +108,12 @@ async def test_a_range_that_cuts_chunks_is_counted_exactly() -> None:
             # So these are dense runs far apart, and counts in proportion to ticks would be wrong.
             await node.append("a/0", a_batch(*[b"x"] * 1_000))
         held = [tick for base in ticks for tick in range(base, base + 10)]
-        target = [node.broker.find("b")]
+        target = [node.directory.find("b")]
         for begin, end in [(3, 5), (3, 48), (3, 52), (48, 53), (51, 148), (0, 149), (3, 149)]:
-            _, (splits,) = await node.broker.planner.plan(
-                target, replace(ALL, begin_tick=held[begin], end_tick=held[end])
-            )
+            _, (splits,) = await node.planner.plan(target, replace(ALL, begin_tick=held[begin], end_tick=held[end]))
             assert [split.messages for split in splits] == [end - begin]
             assert (splits[0].begin_tick, splits[0].end_tick) == (held[begin], held[end - 1] + 1)
-        _, (splits,) = await node.broker.planner.plan(
-            target, replace(ALL, begin_tick=held[49] + 1, end_tick=held[50] - 1)
-        )
+        _, (splits,) = await node.planner.plan(target, replace(ALL, begin_tick=held[49] + 1, end_tick=held[50] - 1))
         assert splits == []
 
 
@@ -130,8 +126,8 @@ async def test_of_more_than_a_plan_may_count_it_tells_the_share_of_ticks(monkeyp
             for lane in LANES:
                 ticks[lane].append(await node.append(lane, a_batch(*[b"x"] * size)))
         begin, end = ticks["a/0"][0] + 5, ticks["b/0"][-1] + 5
-        targets = [node.broker.find(lane) for lane in LANES]
-        _, (first, _, last) = await node.broker.planner.plan(targets, replace(ALL, begin_tick=begin, end_tick=end))
+        targets = [node.directory.find(lane) for lane in LANES]
+        _, (first, _, last) = await node.planner.plan(targets, replace(ALL, begin_tick=begin, end_tick=end))
         assert [split.messages for split in first] == [5 + 10 + 10 + 40]
         # Its 35 messages, and of its chunk's 70 the proportion of its ticks.
         chunk = ticks["b/0"][-1] + 40 - ticks["b/0"][0]
@@ -151,14 +147,14 @@ async def test_about_as_many_splits_are_made_as_were_asked_for() -> None:
             for _ in range(40):
                 await node.append(lane, a_batch(bytes(1_000)))
         request = PlanRequest(begin_tick=0, end_tick=0, min_splits=12, max_messages=1 << 62, max_bytes=1 << 62)
-        _, splits = await node.broker.planner.plan([node.broker.find(lane) for lane in LANES], request)
+        _, splits = await node.planner.plan([node.directory.find(lane) for lane in LANES], request)
         assert 12 <= sum(map(len, splits)) <= 24
 
 
 async def test_a_plan_of_empty_vchannels_has_a_cut_and_no_splits() -> None:
     async with running_node(FaultyStore()) as node:
         await created(node)
-        cut, splits = await node.broker.planner.plan([node.broker.find(lane) for lane in LANES], ALL)
+        cut, splits = await node.planner.plan([node.directory.find(lane) for lane in LANES], ALL)
         assert splits == [[], [], []]
         assert cut <= node.log.shared.oracle.now()
 
@@ -167,13 +163,13 @@ async def test_a_plan_below_the_trim_or_beyond_the_end_is_refused() -> None:
     async with running_node(FaultyStore()) as node:
         await created(node)
         ticks = [await node.append("b", a_batch(b"x")) for _ in range(4)]
-        first = await node.broker.trim("b", before_tick=ticks[2])
-        target = [node.broker.find("b")]
+        first = await node.vchannels.trim("b", before_tick=ticks[2])
+        target = [node.directory.find("b")]
         with pytest.raises(PositionTrimmedError, match=str(first)):
-            await node.broker.planner.plan(target, PlanRequest(ticks[0], 0, 0, 1, 1))
+            await node.planner.plan(target, PlanRequest(ticks[0], 0, 0, 1, 1))
         with pytest.raises(PositionBeyondEndError):
-            await node.broker.planner.plan(target, PlanRequest(0, ticks[3] + (1 << 40), 0, 1, 1))
-        _, (splits,) = await node.broker.planner.plan(target, ALL)
+            await node.planner.plan(target, PlanRequest(0, ticks[3] + (1 << 40), 0, 1, 1))
+        _, (splits,) = await node.planner.plan(target, ALL)
         assert await scanned(node, "b", splits[0]) == ticks[2:]
 
 
@@ -184,7 +180,7 @@ async def test_a_plan_of_too_many_splits_is_refused_without_building_them(monkey
         await node.append("b", a_batch(*[b"x"] * 10_000))
         request = PlanRequest(begin_tick=0, end_tick=0, min_splits=0, max_messages=1, max_bytes=1)
         with pytest.raises(InvalidRequestError, match="more than 50 splits: request larger ones"):
-            await node.broker.planner.plan([node.broker.find("b")], request)
+            await node.planner.plan([node.directory.find("b")], request)
     assert limits.MAX_SPLITS == 100_000
 
 
@@ -194,7 +190,7 @@ async def test_a_plan_ends_when_storage_fails_instead_of_waiting_for_ever() -> N
         await created(node)
         store.may_sync.clear()
         node.submit("b", a_batch(b"x"))
-        plan = asyncio.create_task(node.broker.planner.plan([node.broker.find("b")], ALL))
+        plan = asyncio.create_task(node.planner.plan([node.directory.find("b")], ALL))
         await asyncio.sleep(0)
         store.may_sync.set()
         with pytest.raises(StorageFailedError):
@@ -204,7 +200,7 @@ async def test_a_plan_ends_when_storage_fails_instead_of_waiting_for_ever() -> N
 async def test_a_plan_of_a_channel_that_is_destroyed_meanwhile_says_so() -> None:
     async with running_node(FaultyStore()) as node:
         await created(node)
-        target = [node.broker.find("b")]
-        await node.broker.destroy_channels(["b"], ignore_missing=False)
+        target = [node.directory.find("b")]
+        await node.lifecycle.destroy(["b"], ignore_missing=False)
         with pytest.raises(ChannelNotExistError, match="destroyed"):
-            await node.broker.planner.plan(target, ALL)
+            await node.planner.plan(target, ALL)

@@ -26,7 +26,7 @@ NO_RING = Limits(tail_ring_bytes=1)
 
 
 def scanner(node: Node, plan: ScanPlan, position: int = 0, vchannel: str = "a") -> Scanner:
-    return node.broker.scanner([ScanSource(0, *node.broker.find(vchannel), Tick(position))], plan)
+    return node.vchannels.scanner([ScanSource(0, *node.directory.find(vchannel), Tick(position))], plan)
 
 
 async def filled(node: Node, batches: int = 10) -> list[int]:
@@ -88,7 +88,7 @@ async def test_a_scan_overtaken_by_a_trim_says_where_messages_begin(limits: Limi
         async with scanner(node, ONE_BY_ONE) as scan:
             pages = scan.pages()
             assert (await next_page(pages)).pieces[0].base_tick == ticks[0]
-            await node.broker.trim("a", before_tick=ticks[1_090])
+            await node.vchannels.trim("a", before_tick=ticks[1_090])
             with pytest.raises(PositionTrimmedError) as caught:
                 while True:
                     await next_page(pages)
@@ -114,7 +114,7 @@ async def test_a_trim_while_headers_are_read_is_noticed_before_the_event_loop_kn
     store = FaultyStore()
     async with running_node(store, NO_RING) as node:
         ticks = await filled(node)
-        _, vchannel = node.broker.find("a")
+        _, vchannel = node.directory.find("a")
         error = await acting_while_read(node, store, lambda: store.trim(vchannel.vchannel_id, ticks[5]))
         assert isinstance(error, PositionTrimmedError)
         assert error.values["first_available_tick"] == str(store.tail(vchannel.vchannel_id).trim_tick)
@@ -127,7 +127,7 @@ async def test_a_destroyed_channel_ends_its_scans_also_while_they_read() -> None
         loop = asyncio.get_running_loop()
 
         def destroy() -> None:
-            done = asyncio.run_coroutine_threadsafe(node.broker.destroy_channels(["a"], ignore_missing=False), loop)
+            done = asyncio.run_coroutine_threadsafe(node.lifecycle.destroy(["a"], ignore_missing=False), loop)
             assert done.result(5) == ["a"]
 
         error = await acting_while_read(node, store, destroy)
@@ -141,7 +141,7 @@ async def test_a_destroyed_channel_ends_a_scan_that_waits() -> None:
         async with scanner(node, FOLLOW) as scan:
             pages = scan.pages()
             await next_page(pages)
-            await node.broker.destroy_channels(["a"], ignore_missing=False)
+            await node.lifecycle.destroy(["a"], ignore_missing=False)
             with pytest.raises(ChannelNotExistError):
                 await next_page(pages)
 
@@ -211,7 +211,7 @@ async def test_a_page_has_a_bounded_number_of_entries() -> None:
 async def test_a_closed_scan_leaves_nothing_behind() -> None:
     async with running_node(FaultyStore()) as node:
         await filled(node)
-        _, vchannel = node.broker.find("a")
+        _, vchannel = node.directory.find("a")
         async with scanner(node, FOLLOW) as scan:
             await next_page(scan.pages())
             assert vchannel.followers

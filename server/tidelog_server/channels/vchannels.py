@@ -1,0 +1,105 @@
+"""The operations on one vchannel other than appends: fence, open a producer, trim and scan."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from tidelog_server.channels.directory import Directory
+from tidelog_server.core.errors import FencingTokenMismatchError
+from tidelog_server.core.errors.forgotten import ProducerForgottenError
+from tidelog_server.core.names import is_system_channel
+from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.ticks import Tick, compose
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.scan.scanner import Scanner, ScanPlan, ScanSource
+from tidelog_server.runtime.tasks import TaskOwner
+
+
+class Vchannels:
+    """The vchannels of this node by name. Lives on the event loop."""
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, directory: Directory, readers: Executor) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._directory = directory
+        self._readers = readers
+
+    def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan, reader: str = "") -> Scanner:
+        """Return a scanner over this node's vchannels; its memory is charged to ``reader``, or if empty to the node."""
+        memory = self._node.read_budget.memory(reader)
+        return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan, memory=memory)
+
+    async def fence(self, name: str, fencing_token: int) -> None:
+        """Set the fencing token of a vchannel, durably. Setting its current token succeeds.
+
+        From the call on, appends with another token are refused; appends accepted before are not affected. Cancelling
+        does not stop it.
+
+        Raises:
+            FencingTokenMismatchError: The vchannel's token is greater. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        _, vchannel = self._directory.find(name)
+        if fencing_token < vchannel.fencing_token:
+            raise FencingTokenMismatchError(
+                vchannel=vchannel.name, fencing_token=fencing_token, actual_fencing_token=vchannel.fencing_token
+            )
+        # Ordering: set and submit in one step. Appends with the new token are written after the token, and appends
+        # with an older one are refused from here on. A later drop of the vchannel is also written after the token.
+        vchannel.fencing_token = fencing_token
+        job = self._node.committer.submit_job(lambda: self._node.store.fence(vchannel.vchannel_id, fencing_token))
+        # Later appends depend on the job, so cancelling ends the wait only.
+        await asyncio.shield(asyncio.wrap_future(job))
+
+    async def open_producer(
+        self, name: str, producer_id: str, tenant: Tenant = NO_TENANT, *, accept_forgotten: bool = False
+    ) -> ProducerWindow:
+        """Open a producer on a vchannel, durably: increment its epoch, and return its resulting window.
+
+        From the call on, appends of older epochs are refused, which fences the process that used the producer before;
+        appends accepted before are durable when this returns. Cancelling does not stop it.
+
+        Raises:
+            ProducerForgottenError: The producer is unknown and may have been evicted, and ``accept_forgotten`` is not
+                set. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        _, vchannel = self._directory.find(name)
+        producers, key = self._node.shared.producers, (vchannel.vchannel_id, producer_id)
+        if not accept_forgotten and producers.may_be_forgotten(key):
+            raise ProducerForgottenError(vchannel=vchannel.name, producer_id=producer_id)
+        # Ordering: raised in memory and submitted in one step of the event loop. An append that was accepted before is
+        # written before these rows, and an append of an older epoch is refused from here on.
+        window = (producers.window(key) or UNKNOWN_PRODUCER).opened(tenant)
+        await self._tasks.finish(self._node.committer.submit_rows(windows=producers.put(key, window)))
+        return window
+
+    async def trim(
+        self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_system: bool = False
+    ) -> Tick:
+        """Trim a vchannel, durably; return the first tick that is still available. Cancelling does not stop it.
+
+        Args:
+            name: The vchannel.
+            before_tick: Messages with smaller ticks are removed; with neither bound, all acknowledged messages are.
+            before_ms: The same by time, in milliseconds since the epoch; overrides ``before_tick``.
+            is_system: True to accept system channels, of which the newest message is kept.
+        """
+        self._node.admission.check_storage()
+        log, vchannel = self._directory.find_to_read(name) if is_system else self._directory.find(name)
+        if before_ms is not None:
+            before_tick = compose(before_ms)
+        return await self._tasks.finish(self._trim(log, vchannel, before_tick))
+
+    async def _trim(self, log: ChannelLog, vchannel: VchannelLog, before_tick: int | None) -> Tick:
+        async with self._directory.changes:
+            log.check_open()
+            # Ordering: trim durable messages only, so that an append in flight is not half trimmed.
+            end_tick = vchannel.durable_tick + (not is_system_channel(log.name))
+            cut = end_tick if before_tick is None else min(before_tick, end_tick)
+            tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, cut))
+            vchannel.trim_tick = tail.trim_tick
+        self._node.reclaim_wanted.set()
+        return tail.trim_tick
