@@ -41,8 +41,8 @@ from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
 from tidelog_server.node import start_check
 from tidelog_server.node.node import Node
-from tidelog_server.rpc.audit import AuditLog
-from tidelog_server.rpc.guard import Guard, is_local
+from tidelog_server.rpc.columns.rows import AuditLines
+from tidelog_server.rpc.context import fields_of, is_local
 from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
@@ -52,9 +52,11 @@ from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics, watch_event_loop
 from tidelog_server.runtime.process_limits import open_files_limit
 from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Shown
 from tidelog_server.security.certificates import CertificateFiles
 from tidelog_server.security.grants import Verb
+from tidelog_server.security.guard import Guard
 from tidelog_server.security.jwt_tokens import JwtPolicy
 from tidelog_server.security.quotas import Quotas, QuotaTable
 from tidelog_server.security.service import Security, SecuritySettings
@@ -313,7 +315,7 @@ class Server:
         config, security = self._config, self._security
         guard = audit = None
         if security.needs_credentials:
-            audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log)
+            audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log, AuditLines())
             await audit.open()
             self._tasks.start("audit", audit.run())
             started = {"event": "start", "settings": _told_settings(config)}
@@ -324,7 +326,7 @@ class Server:
                 audit.note(started)
         if security.looks_at_calls:
             quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
-            guard = Guard(security.authenticator, audit, quotas, self._metrics)
+            guard = Guard(security.authenticator, audit, quotas, self._metrics, fields_of)
             security.on_failure = guard.unauthenticated
             self._tasks.start("guard", guard.run())
         server = config.server

@@ -12,13 +12,13 @@ from threading import Event
 
 import pytest
 
+from tidelog_server.core.callers import NO_TENANT, tenant_of
 from tidelog_server.core.entries import Entry
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
-from tidelog_server.core.tenants import NO_TENANT, tenant_of
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.format.codec import TailRow
 from tidelog_server.storage.format.keys import MAX_VCHANNEL_ID

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.core import producers as core_producers
+from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors import (
     Effect,
     ProducerFencedError,
@@ -28,10 +29,9 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
 from tidelog_server.core.producers import ProducerKey, ProducerSequence, ProducerWindow, Result
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.ticks import compose
 from tidelog_server.log import producers as log_producers
-from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.append import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.storage.log_store import NO_SIDE_ROWS

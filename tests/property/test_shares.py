@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.core import shares
+from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.shares import Floors, Shares
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 
 TENANTS = (NO_TENANT, tenant_of("a"), tenant_of("b"), tenant_of("c"))
 MAXIMUM = 6

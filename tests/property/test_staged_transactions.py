@@ -33,7 +33,7 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.transactions import TxnOutcome
-from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.append import Conditions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import Committed

@@ -17,8 +17,7 @@ from tidelog_server.core.errors import LastTickMismatchError, SequenceGapError, 
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
-from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.inline import TxnPart, try_append_transaction

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.usage import Usage
 
 MAXIMUM = 100

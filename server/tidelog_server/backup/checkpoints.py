@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.errors.checkpoints import CheckpointNotExistError, CheckpointUnsupportedError
+from tidelog_server.core.errors.storage import CheckpointNotExistError, CheckpointUnsupportedError
 from tidelog_server.core.limits import MAX_CHECKPOINTS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.node import LogNode

@@ -7,16 +7,16 @@ from typing import Final
 
 from tidelog_server.broadcast.saver import BroadcastSaver
 from tidelog_server.core.broadcasts import ResourceKey
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelNotExistError, InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.limits import (
     MAX_OPEN_BROADCAST_VCHANNELS,
     MAX_OPEN_BROADCASTS,
     MAX_WAITING_BROADCAST_BYTES,
 )
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import Batch
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Find, Place
 

@@ -11,6 +11,7 @@ from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, Tombstone
 from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
+from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
     BROADCAST_NOTE_WITHIN_S,
@@ -19,7 +20,6 @@ from tidelog_server.core.limits import (
     TOMBSTONE_SWEEP_INTERVAL_S,
 )
 from tidelog_server.core.producers import ProducerKey
-from tidelog_server.core.tenants import Tenant
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place

@@ -21,10 +21,10 @@ from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
 from tidelog_server.broadcast.store import BroadcastRecords, LoadedRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
     BroadcastAbortedError,
-    BroadcastForgottenError,
     BroadcastNotExistError,
     BroadcastReusedError,
     BroadcastVchannelUnknownError,
@@ -34,11 +34,11 @@ from tidelog_server.core.errors import (
     ResourceAcquiredError,
     StorageFailedError,
 )
+from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.names import parse_vchannel_name
 from tidelog_server.core.shares import Floors
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import Batch
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Find, Place
@@ -300,14 +300,14 @@ class Broadcasts:
             if not settled.done():
                 settled.set_result(None)
 
-        while True:
-            append = try_append_broadcast(
-                self._node.shared, live.task.record.broadcast_id, live.targets, batch,
+        node = self._node.shared
+        append = await node.submit(
+            lambda: try_append_broadcast(
+                node, live.task.record.broadcast_id, live.targets, batch,
                 barrier_tick=barrier_tick, forget=self._saver.stale_windows, on_settled=on_settled,
-            )  # fmt: skip
-            if append is not None:
-                break
-            await self._node.shared.oracle.prepare(1, barrier_tick)
+            ),
+            1, barrier_tick,
+        )  # fmt: skip
         self._saver.stale_windows = []
         await settled
         if append.failure is not None:

@@ -7,9 +7,9 @@ from typing import Final
 from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone, decode_floor
 from tidelog_server.broadcast.table import Task
+from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
-from tidelog_server.core.tenants import Tenant
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Versioned
 

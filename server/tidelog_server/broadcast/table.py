@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
 from tidelog_server.core.broadcasts import BroadcastState
+from tidelog_server.core.callers import Tenant
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
 from tidelog_server.core.shares import Floors, Shares
-from tidelog_server.core.tenants import Tenant
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError, RateLimitRejectedError
 from tidelog_server.core.limits import (
     MAX_CHANGES_PER_COMMIT,
@@ -22,7 +23,6 @@ from tidelog_server.core.limits import (
     WHOLE_PERCENT,
 )
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched

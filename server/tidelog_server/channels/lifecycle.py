@@ -8,6 +8,7 @@ from typing import Protocol
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, NewChannels, Owner, check_owners
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.retention import Retainer
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.groups import GroupKey
@@ -15,7 +16,6 @@ from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.core.names import is_system_channel, system_channel_name
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from tidelog_server.channels.directory import Directory
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import FencingTokenMismatchError
 from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.names import is_system_channel
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import Tick, compose
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode

@@ -1,11 +1,19 @@
-"""Callers: the principal of a call and its client id.
+"""Callers: the principal of a call and its client id; and tenants, the principals that own rows and have limits.
 
 Why tuples and not joined texts: both parts may contain any separator, and different callers must not compare equal.
 """
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from tidelog_server.core.names import shown
+
+TENANT_BYTES: Final = 16
+Tenant = bytes
+"""TENANT_BYTES bytes, or NO_TENANT."""
+
+NO_TENANT: Final[Tenant] = b""
+"""The tenant of everything with authentication off, and of rows written without a tenant."""
 
 
 class Caller(NamedTuple):
@@ -27,3 +35,13 @@ class Caller(NamedTuple):
 def is_clean(text: str) -> bool:
     """Return whether ``text`` has no control characters and no lone surrogates, so it can be part of an identity."""
     return not any(char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff" for char in text)
+
+
+def tenant_of(principal: str) -> Tenant:
+    """Return the tenant of a principal; NO_TENANT for an empty name.
+
+    Why a hash: rows have the same size for every principal, and a name may contain surrogates, which UTF-8 cannot.
+    """
+    if not principal:
+        return NO_TENANT
+    return blake2b(principal.encode(errors="backslashreplace"), digest_size=TENANT_BYTES).digest()

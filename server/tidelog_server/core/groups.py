@@ -3,9 +3,9 @@
 import struct
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
 from tidelog_server.core.shares import Shares
-from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
 
 # consume_id, begin_tick, end_tick, and the tenant of the principal, or zeros; on disk in rows of version 2.
 _TAKEN: Final = struct.Struct(f">QQQ{TENANT_BYTES}s")

@@ -19,7 +19,7 @@ _GROUP_NAME: Final = re.compile(GROUP_NAME_PATTERN, re.ASCII)
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
-"""Administrative calls and refusals, see rpc.audit. Only the server appends to it."""
+"""Administrative calls and refusals, see security.audit. Only the server appends to it."""
 _SHOWN_CHARACTERS: Final = 64
 # Cache of parsed names; each append and scan parses one.
 _NAMES_KEPT: Final = 4_096

@@ -3,8 +3,8 @@
 import struct
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.limits import MAX_WINDOW_BATCHES
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 # first_tick, messages, columns_crc32c, is_synced; the results of a window on disk since format 1.
 _RESULT: Final = struct.Struct(">QIIB")

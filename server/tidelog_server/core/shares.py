@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.limits import MAX_FLOORS
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

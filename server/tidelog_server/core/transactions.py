@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.callers import NO_TENANT, Tenant
 
 CONTENT_BYTES: Final = 16
 """Length of a sum in ``TxnContent``."""

@@ -7,9 +7,9 @@ A tenant may use at most ``percent / (100 - percent)`` times the amount that is 
 Source: dynamic thresholds (Choudhury and Hahne) for buffers shared by the ports of a switch.
 """
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import WHOLE_PERCENT
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 
 class Usage:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from weakref import WeakValueDictionary
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import (
     GroupAlreadyExistsError,
     GroupNotExistError,
@@ -19,7 +20,6 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.groups.balance import balanced
 
 

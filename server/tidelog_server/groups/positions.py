@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.committer import PositionChange
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import (
     ChannelNotExistError,
     GroupInUseError,
@@ -19,7 +20,6 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.usage import Usage
 from tidelog_server.groups.members import Grants, GroupMembers, Holding, Member
 from tidelog_server.groups.positions import GroupPositions

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.groups import GroupPosition
-from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.groups.lag import Lag
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import (
+    BarrierNotReachedError,
     ChannelNotExistError,
     DiskFullError,
     RateLimitRejectedError,
@@ -15,17 +17,17 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
-from tidelog_server.core.ticks import Tick
-from tidelog_server.log.batch import Batch
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
-from tidelog_server.log.conditions import UNCONDITIONAL
 from tidelog_server.log.lease_validity import LeaseValidity
-from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore, VchannelTail
+
+Submitted = TypeVar("Submitted")
 
 
 @dataclass(slots=True)
@@ -111,6 +113,33 @@ class LogContext:
     admission: Admission
     clock: Clock
     producers: ProducerTable
+
+    async def submit(
+        self,
+        attempt: Callable[[], Submitted | None],
+        count: int,
+        barrier_tick: int = NO_TICK,
+        wait_s: float | None = None,
+    ) -> Submitted:
+        """Return what ``attempt`` submits, repeating it each time the oracle has ticks ready until it is not None.
+
+        Args:
+            attempt: Allocates ticks and submits in one step; None if the oracle has no ticks ready.
+            count: Number of ticks that it needs.
+            barrier_tick: Exclusive lower bound of the ticks.
+            wait_s: Seconds to wait; None for no limit.
+
+        Raises:
+            BarrierNotReachedError: The oracle did not have the ticks within ``wait_s`` seconds.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                # Ordering: ``attempt`` allocates the ticks: no await may come between allocation and submission.
+                while (submitted := attempt()) is None:
+                    await self.oracle.prepare(count, barrier_tick)
+        except TimeoutError:
+            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=self.oracle.now()) from None
+        return submitted
 
 
 class VchannelLog:

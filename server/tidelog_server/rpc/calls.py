@@ -28,12 +28,12 @@ from tidelog_server.core.errors.access import CredentialsExpiredError
 from tidelog_server.core.limits import REFUSAL_DELAY_S, Limits
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
-from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.guard import Guard
+from tidelog_server.rpc.context import Context, shown_of
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
-from tidelog_server.rpc.permissions import ROWS, Row
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.guard import Guard
+from tidelog_server.security.permissions import ROWS, Row
 from tidelog_server.security.quotas import PrincipalQuota
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class CallSupervisor:
         inner: Any = handler.stream_stream
 
         async def call(requests: Any, context: Context) -> None:
-            access = guard.enter(full_name, context, 0)
+            access = guard.enter(full_name, shown_of(context), 0)
             with guard.watched(access):
                 try:
                     await access.quota.turn(row.cost, 0)
@@ -150,7 +150,7 @@ class CallSupervisor:
 
         async def call(request: Any, context: Context) -> Any:
             size_bytes = 0 if parse is None else len(request)
-            access = guard.enter(full_name, context, size_bytes)
+            access = guard.enter(full_name, shown_of(context), size_bytes)
             with guard.watched(access):
                 try:
                     await access.quota.turn(row.cost, size_bytes)

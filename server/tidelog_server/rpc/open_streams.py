@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import Limits
-from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.guard import address_of
+from tidelog_server.rpc.context import Context, address_of
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.access import current_access
 

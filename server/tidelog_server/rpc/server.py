@@ -31,8 +31,6 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor
-from tidelog_server.rpc.guard import Guard
-from tidelog_server.rpc.permissions import ROWS, check_table
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.backup import BackupService
 from tidelog_server.rpc.services.broadcasts import BroadcastService
@@ -45,6 +43,8 @@ from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
 from tidelog_server.rpc.services.wal import WalService
 from tidelog_server.rpc.tls import server_credentials
+from tidelog_server.security.guard import Guard
+from tidelog_server.security.permissions import ROWS, check_table
 from tidelog_server.security.service import Security
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The status codes of domain errors: each error has one code and one reason.
+"""The status codes of domain errors, whose classes name their reasons.
 
 The effect in our error detail applies to ``UNAVAILABLE`` too. A status without our detail comes from the transport; its
 effect is unknown.
@@ -15,7 +15,6 @@ from tidelog_server.core import errors
 from tidelog_server.core.errors import Effect, TidelogServerError
 from tidelog_server.core.errors import access as access_errors
 from tidelog_server.core.errors import applications as app_errors
-from tidelog_server.core.errors import checkpoints as checkpoint_errors
 from tidelog_server.core.errors import cluster as cluster_errors
 from tidelog_server.core.errors import forgotten as forgotten_errors
 from tidelog_server.core.errors import storage as storage_errors
@@ -26,100 +25,115 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 RETRY_AFTER_MS: Final = "retry_after_ms"
 """Key of the error value with the milliseconds to wait before a retry."""
 
-STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, error_pb2.Reason]]] = {
-    errors.InvalidRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_ARGUMENT),
-    errors.InvalidNameError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_NAME),
-    errors.EmptyBatchError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_EMPTY_BATCH),
-    errors.MessageTooLargeError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MESSAGE_TOO_LARGE),
-    errors.BatchTooLargeError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_BATCH_TOO_LARGE),
-    errors.MalformedColumnsError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MALFORMED_COLUMNS),
-    errors.ChecksumMismatchError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_CHECKSUM_MISMATCH),
-    errors.ReservedPropertyError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_RESERVED_PROPERTY),
-    errors.MalformedRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MALFORMED_REQUEST),
-    errors.WalNameMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_WAL_NAME_MISMATCH),
-    errors.ChannelNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_CHANNEL_NOT_EXIST),
-    errors.ChannelAlreadyExistsError: (_Code.ALREADY_EXISTS, error_pb2.REASON_CHANNEL_ALREADY_EXISTS),
-    errors.BarrierNotReachedError: (_Code.DEADLINE_EXCEEDED, error_pb2.REASON_BARRIER_NOT_REACHED),
-    errors.LastTickMismatchError: (_Code.ABORTED, error_pb2.REASON_LAST_TICK_MISMATCH),
-    errors.FencingTokenMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_FENCING_TOKEN_MISMATCH),
-    errors.ProducerFencedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_PRODUCER_FENCED),
-    errors.SequenceGapError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_SEQUENCE_GAP),
-    errors.SequenceReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_SEQUENCE_REUSED),
-    errors.SequenceForgottenError: (_Code.ALREADY_EXISTS, error_pb2.REASON_SEQUENCE_FORGOTTEN),
-    forgotten_errors.ProducerForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_PRODUCER_FORGOTTEN),
-    errors.TxnSequenceGapError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_SEQUENCE_GAP),
-    errors.TxnSequenceReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_SEQUENCE_REUSED),
-    errors.TransactionIncompleteError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_INCOMPLETE),
-    errors.TransactionExpiredError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_EXPIRED),
-    errors.InvalidTransactionStateError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_INVALID_TRANSACTION_STATE),
-    errors.TransactionNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_TRANSACTION_NOT_EXIST),
-    errors.TransactionForeignError: (_Code.PERMISSION_DENIED, error_pb2.REASON_TRANSACTION_FOREIGN),
-    errors.VchannelNotInTransactionError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_VCHANNEL_NOT_IN_TRANSACTION),
-    errors.TransactionTooLargeError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_TRANSACTION_TOO_LARGE),
-    errors.TransactionOutcomeForgottenError: (
-        _Code.FAILED_PRECONDITION,
-        error_pb2.REASON_TRANSACTION_OUTCOME_FORGOTTEN,
+_CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
+    _Code.INVALID_ARGUMENT: (
+        errors.InvalidRequestError,
+        errors.InvalidNameError,
+        errors.EmptyBatchError,
+        errors.MessageTooLargeError,
+        errors.BatchTooLargeError,
+        errors.MalformedColumnsError,
+        errors.ChecksumMismatchError,
+        errors.ReservedPropertyError,
+        errors.MalformedRequestError,
+        errors.VchannelNotInTransactionError,
+        errors.BroadcastVchannelUnknownError,
     ),
-    app_errors.AppVersionPassedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_VERSION_PASSED),
-    app_errors.AppCommitMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_COMMIT_MISMATCH),
-    forgotten_errors.ApplicationForgottenError: (
-        _Code.FAILED_PRECONDITION,
-        error_pb2.REASON_APPLICATION_FORGOTTEN,
+    _Code.FAILED_PRECONDITION: (
+        errors.WalNameMismatchError,
+        errors.FencingTokenMismatchError,
+        errors.ProducerFencedError,
+        errors.SequenceGapError,
+        errors.SequenceReusedError,
+        forgotten_errors.ProducerForgottenError,
+        errors.TxnSequenceGapError,
+        errors.TxnSequenceReusedError,
+        errors.TransactionIncompleteError,
+        errors.TransactionExpiredError,
+        errors.InvalidTransactionStateError,
+        errors.TransactionOutcomeForgottenError,
+        app_errors.AppVersionPassedError,
+        app_errors.AppCommitMismatchError,
+        forgotten_errors.ApplicationForgottenError,
+        errors.ResourceAcquiredError,
+        errors.BroadcastReusedError,
+        forgotten_errors.BroadcastForgottenError,
+        errors.GroupInUseError,
+        errors.GroupNotSubscribedError,
+        errors.GroupMemberFencedError,
+        forgotten_errors.ConsumeForgottenError,
+        cluster_errors.NotOwnerError,
+        cluster_errors.NotLeaderError,
+        storage_errors.CheckpointUnsupportedError,
     ),
-    errors.ResourceAcquiredError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_RESOURCE_ACQUIRED),
-    errors.BroadcastVchannelUnknownError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_BROADCAST_VCHANNEL_UNKNOWN),
-    errors.BroadcastNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_BROADCAST_NOT_EXIST),
-    errors.BroadcastReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_BROADCAST_REUSED),
-    errors.BroadcastForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_BROADCAST_FORGOTTEN),
-    errors.BroadcastAbortedError: (_Code.ABORTED, error_pb2.REASON_BROADCAST_ABORTED),
-    errors.GroupNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_GROUP_NOT_EXIST),
-    errors.GroupAlreadyExistsError: (_Code.ALREADY_EXISTS, error_pb2.REASON_GROUP_ALREADY_EXISTS),
-    errors.GroupInUseError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_IN_USE),
-    errors.GroupNotSubscribedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_NOT_SUBSCRIBED),
-    errors.GroupMemberFencedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_MEMBER_FENCED),
-    errors.GroupPositionMovedError: (_Code.ABORTED, error_pb2.REASON_GROUP_POSITION_MOVED),
-    forgotten_errors.ConsumeForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_CONSUME_FORGOTTEN),
-    cluster_errors.MetadataUnavailableError: (_Code.UNAVAILABLE, error_pb2.REASON_METADATA_UNAVAILABLE),
-    cluster_errors.OwnershipLostError: (_Code.UNAVAILABLE, error_pb2.REASON_OWNERSHIP_LOST),
-    cluster_errors.NotOwnerError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_NOT_OWNER),
-    cluster_errors.NotLeaderError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_NOT_LEADER),
-    errors.PositionTrimmedError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_TRIMMED),
-    errors.PositionBeyondEndError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_BEYOND_END),
-    access_errors.UnauthenticatedError: (_Code.UNAUTHENTICATED, error_pb2.REASON_UNAUTHENTICATED),
-    access_errors.CredentialsExpiredError: (_Code.UNAUTHENTICATED, error_pb2.REASON_CREDENTIALS_EXPIRED),
-    access_errors.PermissionDeniedError: (_Code.PERMISSION_DENIED, error_pb2.REASON_PERMISSION_DENIED),
-    access_errors.TokenNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_TOKEN_NOT_EXIST),
-    access_errors.AuditFailedError: (_Code.UNAVAILABLE, error_pb2.REASON_AUDIT_FAILED),
-    errors.RateLimitRejectedError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_RATE_LIMIT_REJECTED),
-    errors.DiskFullError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_DISK_FULL),
-    checkpoint_errors.CheckpointUnsupportedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_CHECKPOINT_UNSUPPORTED),
-    checkpoint_errors.CheckpointNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_CHECKPOINT_NOT_EXIST),
-    checkpoint_errors.CheckpointFailedError: (_Code.INTERNAL, error_pb2.REASON_CHECKPOINT_FAILED),
-    errors.ShutdownError: (_Code.UNAVAILABLE, error_pb2.REASON_ON_SHUTDOWN),
-    errors.StorageFailedError: (_Code.INTERNAL, error_pb2.REASON_STORAGE_FAILED),
-    storage_errors.StorageUnreadableError: (_Code.UNAVAILABLE, error_pb2.REASON_STORAGE_UNREADABLE),
-    errors.DataLossError: (_Code.DATA_LOSS, error_pb2.REASON_DATA_LOSS),
-    errors.InnerError: (_Code.INTERNAL, error_pb2.REASON_INNER),
+    _Code.NOT_FOUND: (
+        errors.ChannelNotExistError,
+        errors.TransactionNotExistError,
+        errors.BroadcastNotExistError,
+        errors.GroupNotExistError,
+        access_errors.TokenNotExistError,
+        storage_errors.CheckpointNotExistError,
+    ),
+    _Code.ALREADY_EXISTS: (
+        errors.ChannelAlreadyExistsError,
+        errors.SequenceForgottenError,
+        errors.GroupAlreadyExistsError,
+    ),
+    _Code.DEADLINE_EXCEEDED: (errors.BarrierNotReachedError,),
+    _Code.ABORTED: (
+        errors.LastTickMismatchError,
+        errors.BroadcastAbortedError,
+        errors.GroupPositionMovedError,
+    ),
+    _Code.PERMISSION_DENIED: (
+        errors.TransactionForeignError,
+        access_errors.PermissionDeniedError,
+    ),
+    _Code.RESOURCE_EXHAUSTED: (
+        errors.TransactionTooLargeError,
+        errors.RateLimitRejectedError,
+        errors.DiskFullError,
+    ),
+    _Code.UNAVAILABLE: (
+        cluster_errors.MetadataUnavailableError,
+        cluster_errors.OwnershipLostError,
+        access_errors.AuditFailedError,
+        errors.ShutdownError,
+        storage_errors.StorageUnreadableError,
+    ),
+    _Code.OUT_OF_RANGE: (
+        errors.PositionTrimmedError,
+        errors.PositionBeyondEndError,
+    ),
+    _Code.UNAUTHENTICATED: (
+        access_errors.UnauthenticatedError,
+        access_errors.CredentialsExpiredError,
+    ),
+    _Code.INTERNAL: (
+        storage_errors.CheckpointFailedError,
+        errors.StorageFailedError,
+        errors.InnerError,
+    ),
+    _Code.DATA_LOSS: (errors.DataLossError,),
 }
+CODE_BY_ERROR: Final = {error: code for code, errors_ in _CLASSES.items() for error in errors_}
 
 _EFFECTS: Final = {Effect.NONE: error_pb2.EFFECT_NONE, Effect.UNKNOWN: error_pb2.EFFECT_UNKNOWN}
 
 
 def detail_of(error: TidelogServerError) -> error_pb2.ErrorDetail:
     """Return the reason, effect and values of ``error`` as a message."""
-    return error_pb2.ErrorDetail(
-        reason=STATUS_BY_ERROR[type(error)][1], effect=_EFFECTS[error.effect], values=error.values
-    )
+    return error_pb2.ErrorDetail(reason=reason_of(error), effect=_EFFECTS[error.effect], values=error.values)
 
 
 def reason_of(error: TidelogServerError) -> str:
-    """Return the name of the reason of ``error``, for metrics."""
-    return error_pb2.Reason.Name(STATUS_BY_ERROR[type(error)][1])
+    """Return the name of the reason of ``error`` in the protocol."""
+    return f"REASON_{error.reason}"
 
 
 def code_of(error: TidelogServerError) -> grpc.StatusCode:
     """Return the status code of ``error``."""
-    return STATUS_BY_ERROR[type(error)][0]
+    return CODE_BY_ERROR[type(error)]
 
 
 def code_number_of(error: TidelogServerError) -> int:

@@ -1,1 +1,1 @@
-"""Authentication and authorization: credentials, permissions, certificates. Independent of gRPC and channels."""
+"""Authentication and authorization: credentials, permissions, the guard, the audit log. Independent of gRPC."""

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 
+from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors.access import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
 from tidelog_server.core.names import shown
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.security.authenticator import Principal, Shown
 from tidelog_server.security.grants import Verb
 from tidelog_server.security.quotas import PrincipalQuota

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.applications import AppCommitMismatchError, AppVersionPassedError
 from tidelog_server.core.errors.forgotten import ApplicationForgottenError
@@ -21,7 +22,6 @@ from tidelog_server.core.limits import (
     MAX_REPEAT_AGE_MS,
 )
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares, floors_of
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
 from tidelog_server.log.committer import AppChange

@@ -9,9 +9,9 @@ from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import Effect, TidelogServerError
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
+from tidelog_server.log.append import Conditions
 from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
-from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.protocols import MovePositions, no_positions
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.txn.applications import AppChanges

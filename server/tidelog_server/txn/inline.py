@@ -15,11 +15,9 @@ from crc32c import crc32c
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Conditions
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
-from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
-from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.producers import known_result
 from tidelog_server.log.protocols import MovePositions, no_positions
 

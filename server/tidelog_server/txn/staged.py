@@ -13,7 +13,6 @@ from crc32c import crc32c
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.entries import StagedBatch
 from tidelog_server.core.errors import (
-    BarrierNotReachedError,
     ChannelNotExistError,
     Effect,
     InvalidRequestError,
@@ -22,7 +21,7 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable, floors_of
 from tidelog_server.core.transactions import TxnOutcome
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import Batch
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
@@ -321,22 +320,21 @@ class Transactions:
 
     async def _submit(self, commit: TxnCommit, on_settled: Settled, wait_s: float) -> SubmittedCommit:
         """Submit a commit once its ticks are available. If this raises, the transactions remain open."""
-        node, oracle = self._node.shared, self._node.shared.oracle
-        messages, barrier_tick = max(1, commit.messages), commit.terms.barrier_tick
+        node = self._node.shared
         try:
-            async with asyncio.timeout(wait_s):
-                while (submitted := try_commit(node, self.table, commit, on_settled)) is None:
-                    await oracle.prepare(messages, barrier_tick)
+            return await node.submit(
+                lambda: try_commit(node, self.table, commit, on_settled),
+                max(1, commit.messages),
+                commit.terms.barrier_tick,
+                wait_s,
+            )
         except BaseException as error:
             for session in commit.sessions:
                 session.refuse_commit()
                 session.keep_alive(self.now_s())
                 if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
                     self.end(session, "channel_destroyed")
-            if isinstance(error, TimeoutError):
-                raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
             raise
-        return submitted
 
     async def _commit_one(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
         return (await self.commit_all(TxnCommit([session], terms), wait_s)).outcomes[0]

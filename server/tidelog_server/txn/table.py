@@ -18,7 +18,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
-from tidelog_server.core.callers import Caller
+from tidelog_server.core.callers import NO_TENANT, Caller, Tenant, tenant_of
 from tidelog_server.core.entries import StagedColumns
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
@@ -42,10 +42,9 @@ from tidelog_server.core.limits import (
     Limits,
 )
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
-from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import Batch
 from tidelog_server.log.committer import OutcomeChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.txn.applications import AppVersion

@@ -15,7 +15,7 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from tidelog.v1 import error_pb2
-from tidelog_server.rpc.permissions import ROWS
+from tidelog_server.security.permissions import ROWS
 from tidelog_testing.loads.workload import detail_of
 from tidelog_testing.servers.certificates import Signer, forged, write_key_set
 from tidelog_testing.servers.secured import EVERYTHING, Secured, jwt_settings, secured_server

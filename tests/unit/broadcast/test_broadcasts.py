@@ -22,8 +22,8 @@ from tidelog_server.broadcast.service import BroadcastResult
 from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.broadcasts import BroadcastState, KeyName
+from tidelog_server.core.callers import NO_TENANT, tenant_of
 from tidelog_server.core.errors import (
-    BroadcastForgottenError,
     BroadcastNotExistError,
     ChannelNotExistError,
     DataLossError,
@@ -33,9 +33,9 @@ from tidelog_server.core.errors import (
     ShutdownError,
     StorageFailedError,
 )
+from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, Limits
 from tidelog_server.core.producers import ProducerSequence
-from tidelog_server.core.tenants import NO_TENANT, tenant_of
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, Put

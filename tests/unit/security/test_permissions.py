@@ -5,7 +5,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto
 
 from tidelog.v1 import channel_service_pb2, wal_service_pb2
-from tidelog_server.rpc.permissions import ROWS, PermissionTableError, check_table
+from tidelog_server.security.permissions import ROWS, PermissionTableError, check_table
 
 SERVICES = [
     channel_service_pb2.DESCRIPTOR.services_by_name["ChannelService"],

@@ -1,6 +1,6 @@
 """Domain errors: the class states what the caller can do, the effect whether the log may have changed.
 
-``rpc.status`` maps each class to one gRPC code and one wire reason; a test proves that the table is complete::
+Each class names its wire reason, and ``rpc.status`` its gRPC code; a test proves that both are complete::
 
     TidelogServerError
     ├── InvalidRequestError
@@ -51,9 +51,15 @@ class TidelogServerError(Exception):
     Attributes:
         effect: Effect of the request on the log.
         values: Details for programs: decimal integers or short texts.
+        reason: Name of the reason in ``error.proto``, without its prefix; each class names its own.
     """
 
     effect: Effect = Effect.NONE
+    reason: str
+
+    def __init_subclass__(cls, *, reason: str) -> None:
+        super().__init_subclass__()
+        cls.reason = reason
 
     def __init__(self, message: str, **values: object) -> None:
         super().__init__(message)
@@ -61,25 +67,25 @@ class TidelogServerError(Exception):
         self.values = {key: str(value) for key, value in values.items()}
 
 
-class InvalidRequestError(TidelogServerError):
+class InvalidRequestError(TidelogServerError, reason="INVALID_ARGUMENT"):
     """A field is missing, contradictory or unknown."""
 
 
-class InvalidNameError(InvalidRequestError):
+class InvalidNameError(InvalidRequestError, reason="INVALID_NAME"):
     """A name is invalid."""
 
     def __init__(self, name: str, *, expected: str) -> None:
         super().__init__(f"the name '{name}' is not allowed: {expected}", name=name, expected=expected)
 
 
-class EmptyBatchError(InvalidRequestError):
+class EmptyBatchError(InvalidRequestError, reason="EMPTY_BATCH"):
     """A batch has no messages."""
 
     def __init__(self) -> None:
         super().__init__("the batch has no messages: append at least one")
 
 
-class MessageTooLargeError(InvalidRequestError):
+class MessageTooLargeError(InvalidRequestError, reason="MESSAGE_TOO_LARGE"):
     """One message exceeds the limit."""
 
     def __init__(self, *, size_bytes: int, max_bytes: int, index: int, part: str = "payload") -> None:
@@ -90,7 +96,7 @@ class MessageTooLargeError(InvalidRequestError):
         )  # fmt: skip
 
 
-class BatchTooLargeError(InvalidRequestError):
+class BatchTooLargeError(InvalidRequestError, reason="BATCH_TOO_LARGE"):
     """A batch exceeds the limit in bytes or messages."""
 
     def __init__(self, *, actual: int, maximum: int, unit: str) -> None:
@@ -100,14 +106,14 @@ class BatchTooLargeError(InvalidRequestError):
         )
 
 
-class MalformedColumnsError(InvalidRequestError):
+class MalformedColumnsError(InvalidRequestError, reason="MALFORMED_COLUMNS"):
     """The columns of a batch contradict each other."""
 
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(f"column {column}: {problem}", column=column)
 
 
-class ChecksumMismatchError(InvalidRequestError):
+class ChecksumMismatchError(InvalidRequestError, reason="CHECKSUM_MISMATCH"):
     """The CRC-32C sent with a batch does not match its columns."""
 
     def __init__(self, *, expected: int, actual: int) -> None:
@@ -118,14 +124,14 @@ class ChecksumMismatchError(InvalidRequestError):
         )  # fmt: skip
 
 
-class ReservedPropertyError(InvalidRequestError):
+class ReservedPropertyError(InvalidRequestError, reason="RESERVED_PROPERTY"):
     """A property key begins with an underscore."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the property key '{key}' is reserved: choose one that does not begin with '_'", key=key)
 
 
-class MalformedRequestError(InvalidRequestError):
+class MalformedRequestError(InvalidRequestError, reason="MALFORMED_REQUEST"):
     """The request cannot be decoded as the message of its method."""
 
     def __init__(self, method: str) -> None:
@@ -134,7 +140,7 @@ class MalformedRequestError(InvalidRequestError):
         )
 
 
-class WalNameMismatchError(InvalidRequestError):
+class WalNameMismatchError(InvalidRequestError, reason="WAL_NAME_MISMATCH"):
     """A message id was made by another kind of log store."""
 
     def __init__(self, message_id: bytes, *, wal_name: str) -> None:
@@ -145,7 +151,7 @@ class WalNameMismatchError(InvalidRequestError):
         )  # fmt: skip
 
 
-class ChannelNotExistError(TidelogServerError):
+class ChannelNotExistError(TidelogServerError, reason="CHANNEL_NOT_EXIST"):
     """One or more channels or vchannels do not exist on this server."""
 
     def __init__(
@@ -161,7 +167,7 @@ class ChannelNotExistError(TidelogServerError):
         return cls(names[0], "do not exist: create the channels, or correct the names", *names[1:])
 
 
-class ChannelAlreadyExistsError(TidelogServerError):
+class ChannelAlreadyExistsError(TidelogServerError, reason="CHANNEL_ALREADY_EXISTS"):
     """One or more channels already exist, or exist with another shape."""
 
     def __init__(self, name: str, problem: str = "already exists: use it, or choose another name", *more: str) -> None:
@@ -176,7 +182,7 @@ class ChannelAlreadyExistsError(TidelogServerError):
         return cls(names[0], "already exist: use them, or choose other names", *names[1:])
 
 
-class BarrierNotReachedError(TidelogServerError):
+class BarrierNotReachedError(TidelogServerError, reason="BARRIER_NOT_REACHED"):
     """The deadline passed before the oracle reached the barrier tick."""
 
     def __init__(self, *, barrier_tick: int, latest_tick: int) -> None:
@@ -187,7 +193,7 @@ class BarrierNotReachedError(TidelogServerError):
         )  # fmt: skip
 
 
-class LastTickMismatchError(TidelogServerError):
+class LastTickMismatchError(TidelogServerError, reason="LAST_TICK_MISMATCH"):
     """The vchannel's last tick is not the expected one: another append came first."""
 
     def __init__(self, *, vchannel: str, expected_last_tick: int, last_tick: int) -> None:
@@ -198,7 +204,7 @@ class LastTickMismatchError(TidelogServerError):
         )  # fmt: skip
 
 
-class FencingTokenMismatchError(TidelogServerError):
+class FencingTokenMismatchError(TidelogServerError, reason="FENCING_TOKEN_MISMATCH"):
     """A fencing token differs from the vchannel's, or is lower than it."""
 
     def __init__(self, *, vchannel: str, fencing_token: int, actual_fencing_token: int) -> None:
@@ -213,7 +219,7 @@ class FencingTokenMismatchError(TidelogServerError):
         )  # fmt: skip
 
 
-class ProducerFencedError(TidelogServerError):
+class ProducerFencedError(TidelogServerError, reason="PRODUCER_FENCED"):
     """The epoch of a batch is not its producer's current epoch."""
 
     def __init__(self, *, vchannel: str, producer_id: str, epoch: int, actual_epoch: int) -> None:
@@ -228,7 +234,7 @@ class ProducerFencedError(TidelogServerError):
         )  # fmt: skip
 
 
-class SequenceGapError(TidelogServerError):
+class SequenceGapError(TidelogServerError, reason="SEQUENCE_GAP"):
     """An earlier batch of the producer is missing."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int, expected_sequence: int) -> None:
@@ -244,7 +250,7 @@ class SequenceGapError(TidelogServerError):
         )  # fmt: skip
 
 
-class SequenceReusedError(TidelogServerError):
+class SequenceReusedError(TidelogServerError, reason="SEQUENCE_REUSED"):
     """A sequence was reused with different content."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int) -> None:
@@ -255,7 +261,7 @@ class SequenceReusedError(TidelogServerError):
         )  # fmt: skip
 
 
-class TxnSequenceGapError(TidelogServerError):
+class TxnSequenceGapError(TidelogServerError, reason="TRANSACTION_SEQUENCE_GAP"):
     """An earlier batch of the transaction is missing on the vchannel."""
 
     def __init__(self, txn_id: int, *, sequence: int, expected_sequence: int) -> None:
@@ -266,7 +272,7 @@ class TxnSequenceGapError(TidelogServerError):
         )  # fmt: skip
 
 
-class TransactionIncompleteError(TidelogServerError):
+class TransactionIncompleteError(TidelogServerError, reason="TRANSACTION_INCOMPLETE"):
     """A transaction does not have the number of batches that its client appended."""
 
     def __init__(self, txn_id: int, *, expected_batches: int, batches: int) -> None:
@@ -277,7 +283,7 @@ class TransactionIncompleteError(TidelogServerError):
         )  # fmt: skip
 
 
-class TxnSequenceReusedError(TidelogServerError):
+class TxnSequenceReusedError(TidelogServerError, reason="TRANSACTION_SEQUENCE_REUSED"):
     """A sequence of a transaction was reused with different content."""
 
     def __init__(self, txn_id: int, *, sequence: int) -> None:
@@ -288,7 +294,7 @@ class TxnSequenceReusedError(TidelogServerError):
         )  # fmt: skip
 
 
-class SequenceForgottenError(TidelogServerError):
+class SequenceForgottenError(TidelogServerError, reason="SEQUENCE_FORGOTTEN"):
     """A batch is already in the log, but its position is no longer remembered."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int, oldest_sequence: int) -> None:
@@ -299,7 +305,7 @@ class SequenceForgottenError(TidelogServerError):
         )  # fmt: skip
 
 
-class TransactionNotExistError(TidelogServerError):
+class TransactionNotExistError(TidelogServerError, reason="TRANSACTION_NOT_EXIST"):
     """No transaction with this id was ever begun."""
 
     def __init__(self, txn_id: int) -> None:
@@ -310,7 +316,7 @@ class TransactionNotExistError(TidelogServerError):
         )
 
 
-class TransactionExpiredError(TidelogServerError):
+class TransactionExpiredError(TidelogServerError, reason="TRANSACTION_EXPIRED"):
     """A transaction was aborted for another reason than a rollback by its client.
 
     Attributes of ``values``: ``cause`` is ``keepalive``, ``aborted``, ``channel_destroyed`` or ``forgotten``.
@@ -323,7 +329,7 @@ class TransactionExpiredError(TidelogServerError):
         )  # fmt: skip
 
 
-class TransactionForeignError(TidelogServerError):
+class TransactionForeignError(TidelogServerError, reason="TRANSACTION_FOREIGN"):
     """A transaction belongs to another client."""
 
     def __init__(self, txn_id: int) -> None:
@@ -333,14 +339,14 @@ class TransactionForeignError(TidelogServerError):
         )
 
 
-class InvalidTransactionStateError(TidelogServerError):
+class InvalidTransactionStateError(TidelogServerError, reason="INVALID_TRANSACTION_STATE"):
     """The transaction's state does not allow the request."""
 
     def __init__(self, txn_id: int, *, state: str, advice: str = "begin a new one") -> None:
         super().__init__(f"transaction {txn_id} is {state}: {advice}", txn_id=txn_id, state=state)
 
 
-class VchannelNotInTransactionError(InvalidRequestError):
+class VchannelNotInTransactionError(InvalidRequestError, reason="VCHANNEL_NOT_IN_TRANSACTION"):
     """The transaction was begun for other vchannels."""
 
     def __init__(self, txn_id: int, vchannel: str) -> None:
@@ -350,7 +356,7 @@ class VchannelNotInTransactionError(InvalidRequestError):
         )  # fmt: skip
 
 
-class TransactionTooLargeError(TidelogServerError):
+class TransactionTooLargeError(TidelogServerError, reason="TRANSACTION_TOO_LARGE"):
     """A transaction would exceed its limit of bytes, batches or vchannels."""
 
     def __init__(self, txn_id: int, *, actual: int, maximum: int, unit: str) -> None:
@@ -361,7 +367,7 @@ class TransactionTooLargeError(TidelogServerError):
         )
 
 
-class TransactionOutcomeForgottenError(TidelogServerError):
+class TransactionOutcomeForgottenError(TidelogServerError, reason="TRANSACTION_OUTCOME_FORGOTTEN"):
     """A transaction ended so long ago that its outcome is no longer remembered."""
 
     effect = Effect.UNKNOWN
@@ -374,7 +380,7 @@ class TransactionOutcomeForgottenError(TidelogServerError):
         )  # fmt: skip
 
 
-class ResourceAcquiredError(TidelogServerError):
+class ResourceAcquiredError(TidelogServerError, reason="RESOURCE_ACQUIRED"):
     """Another broadcast holds the resource key, or waits for it. ``broadcast_id`` None hides which one."""
 
     def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int | None) -> None:
@@ -386,7 +392,7 @@ class ResourceAcquiredError(TidelogServerError):
         )  # fmt: skip
 
 
-class BroadcastVchannelUnknownError(InvalidRequestError):
+class BroadcastVchannelUnknownError(InvalidRequestError, reason="BROADCAST_VCHANNEL_UNKNOWN"):
     """An acknowledgement names a vchannel that the broadcast was not sent to."""
 
     def __init__(self, *, broadcast_id: int, vchannel: str) -> None:
@@ -396,7 +402,7 @@ class BroadcastVchannelUnknownError(InvalidRequestError):
         )  # fmt: skip
 
 
-class BroadcastNotExistError(TidelogServerError):
+class BroadcastNotExistError(TidelogServerError, reason="BROADCAST_NOT_EXIST"):
     """No broadcast has this id, or it finished so long ago that it is forgotten."""
 
     def __init__(self, broadcast_id: int) -> None:
@@ -406,7 +412,7 @@ class BroadcastNotExistError(TidelogServerError):
         )
 
 
-class BroadcastReusedError(TidelogServerError):
+class BroadcastReusedError(TidelogServerError, reason="BROADCAST_REUSED"):
     """A broadcast id was reused with different content."""
 
     def __init__(self, broadcast_id: int) -> None:
@@ -417,20 +423,7 @@ class BroadcastReusedError(TidelogServerError):
         )
 
 
-class BroadcastForgottenError(TidelogServerError):
-    """A broadcast id is so old that the node does not know whether it was accepted."""
-
-    effect = Effect.UNKNOWN
-
-    def __init__(self, *, broadcast_id: int, floor: int) -> None:
-        super().__init__(
-            f"broadcast {broadcast_id} may have been accepted and finished: ids up to {floor} are forgotten. Read the "
-            "log to find out, or get a new id from AllocateTicks if this one was never sent before",
-            broadcast_id=broadcast_id, floor=floor,
-        )  # fmt: skip
-
-
-class BroadcastAbortedError(TidelogServerError):
+class BroadcastAbortedError(TidelogServerError, reason="BROADCAST_ABORTED"):
     """A broadcast was aborted, so its acknowledgement will not complete."""
 
     def __init__(self, *, broadcast_id: int, abort_reason: str) -> None:
@@ -441,28 +434,28 @@ class BroadcastAbortedError(TidelogServerError):
         )  # fmt: skip
 
 
-class GroupNotExistError(TidelogServerError):
+class GroupNotExistError(TidelogServerError, reason="GROUP_NOT_EXIST"):
     """The consumer group does not exist."""
 
     def __init__(self, group: str) -> None:
         super().__init__(f"group '{group}' does not exist: create it, or correct the name", group=group)
 
 
-class GroupAlreadyExistsError(TidelogServerError):
+class GroupAlreadyExistsError(TidelogServerError, reason="GROUP_ALREADY_EXISTS"):
     """The consumer group already exists."""
 
     def __init__(self, group: str) -> None:
         super().__init__(f"group '{group}' already exists: use it, or choose another name", group=group)
 
 
-class GroupInUseError(TidelogServerError):
+class GroupInUseError(TidelogServerError, reason="GROUP_IN_USE"):
     """Members of the group consume the channels to be changed."""
 
     def __init__(self, group: str, members: int, problem: str) -> None:
         super().__init__(f"group '{group}' has {members} members that {problem}", group=group, members=members)
 
 
-class GroupNotSubscribedError(TidelogServerError):
+class GroupNotSubscribedError(TidelogServerError, reason="GROUP_NOT_SUBSCRIBED"):
     """The group is not subscribed to the channel."""
 
     def __init__(self, group: str, vchannel: str) -> None:
@@ -472,7 +465,7 @@ class GroupNotSubscribedError(TidelogServerError):
         )  # fmt: skip
 
 
-class GroupMemberFencedError(TidelogServerError):
+class GroupMemberFencedError(TidelogServerError, reason="GROUP_MEMBER_FENCED"):
     """The member does not hold the vchannel; with an empty ``vchannel``, it is no longer a member of the group."""
 
     def __init__(self, *, group: str, vchannel: str, member_id: str, epoch: int) -> None:
@@ -489,7 +482,7 @@ class GroupMemberFencedError(TidelogServerError):
         )  # fmt: skip
 
 
-class GroupPositionMovedError(TidelogServerError):
+class GroupPositionMovedError(TidelogServerError, reason="GROUP_POSITION_MOVED"):
     """The group's position is not the one that a commit expects."""
 
     def __init__(self, *, group: str, vchannel: str, expected_tick: int, next_tick: int) -> None:
@@ -500,7 +493,7 @@ class GroupPositionMovedError(TidelogServerError):
         )  # fmt: skip
 
 
-class PositionTrimmedError(TidelogServerError):
+class PositionTrimmedError(TidelogServerError, reason="POSITION_TRIMMED"):
     """A position is below the first available tick."""
 
     def __init__(self, *, vchannel: str, requested_tick: int, first_available_tick: int, text: str = "") -> None:
@@ -526,7 +519,7 @@ class PositionTrimmedError(TidelogServerError):
         )
 
 
-class PositionBeyondEndError(TidelogServerError):
+class PositionBeyondEndError(TidelogServerError, reason="POSITION_BEYOND_END"):
     """A position is above every allocated tick."""
 
     def __init__(self, *, requested_tick: int, latest_tick: int) -> None:
@@ -537,11 +530,11 @@ class PositionBeyondEndError(TidelogServerError):
         )  # fmt: skip
 
 
-class RateLimitRejectedError(TidelogServerError):
+class RateLimitRejectedError(TidelogServerError, reason="RATE_LIMIT_REJECTED"):
     """A limit on work in flight, memory or rate is reached; the caller may retry later."""
 
 
-class DiskFullError(TidelogServerError):
+class DiskFullError(TidelogServerError, reason="DISK_FULL"):
     """The disk is nearly full: the server refuses appends, but serves reads and trims."""
 
     def __init__(self, *, free_bytes: int, needed_bytes: int) -> None:
@@ -552,14 +545,14 @@ class DiskFullError(TidelogServerError):
         )  # fmt: skip
 
 
-class ShutdownError(TidelogServerError):
+class ShutdownError(TidelogServerError, reason="ON_SHUTDOWN"):
     """The node is shutting down and accepts no new work."""
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down and accepts no new work: retry later")
 
 
-class StorageFailedError(TidelogServerError):
+class StorageFailedError(TidelogServerError, reason="STORAGE_FAILED"):
     """The log stopped after a storage failure.
 
     An append in flight at that moment has an unknown effect: it may be in the log after a restart. ``is_damage`` means
@@ -580,11 +573,11 @@ class StorageFailedError(TidelogServerError):
         return StorageFailedError(self.values["cause"], effect=effect, is_damage=self.is_damage)
 
 
-class DataLossError(TidelogServerError):
+class DataLossError(TidelogServerError, reason="DATA_LOSS"):
     """Stored data is damaged or missing. Nothing was modified."""
 
 
-class InnerError(TidelogServerError):
+class InnerError(TidelogServerError, reason="INNER"):
     """A bug in the server. The server's log has the details; the caller receives none."""
 
     effect = Effect.UNKNOWN

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 
-class UnauthenticatedError(TidelogServerError):
+class UnauthenticatedError(TidelogServerError, reason="UNAUTHENTICATED"):
     """The call has no valid credentials. The reason is logged, not returned to the caller."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class UnauthenticatedError(TidelogServerError):
         )
 
 
-class CredentialsExpiredError(TidelogServerError):
+class CredentialsExpiredError(TidelogServerError, reason="CREDENTIALS_EXPIRED"):
     """The credentials of an open call expired or were revoked. Earlier requests of the call may have had an effect."""
 
     effect = Effect.UNKNOWN
@@ -24,7 +24,7 @@ class CredentialsExpiredError(TidelogServerError):
         super().__init__("the credentials of this call expired or were revoked: open it again with new ones")
 
 
-class PermissionDeniedError(TidelogServerError):
+class PermissionDeniedError(TidelogServerError, reason="PERMISSION_DENIED"):
     """The caller lacks a permission. The answer does not depend on whether ``name`` exists."""
 
     def __init__(self, verbs: Sequence[str], name: str) -> None:
@@ -37,14 +37,14 @@ class PermissionDeniedError(TidelogServerError):
         )  # fmt: skip
 
 
-class TokenNotExistError(TidelogServerError):
+class TokenNotExistError(TidelogServerError, reason="TOKEN_NOT_EXIST"):
     """No token has this id."""
 
     def __init__(self, token_id: str) -> None:
         super().__init__(f"token {token_id} does not exist: list the tokens", token_id=token_id)
 
 
-class AuditFailedError(TidelogServerError):
+class AuditFailedError(TidelogServerError, reason="AUDIT_FAILED"):
     """An administrative call was refused because it could not be written to the audit log first."""
 
     def __init__(self, cause: str) -> None:

@@ -3,7 +3,7 @@
 from tidelog_server.core.errors import TidelogServerError
 
 
-class AppVersionPassedError(TidelogServerError):
+class AppVersionPassedError(TidelogServerError, reason="APP_VERSION_PASSED"):
     """The version is below that of the application's last commit."""
 
     def __init__(self, app_id: str, *, app_version: int, last_version: int) -> None:
@@ -15,7 +15,7 @@ class AppVersionPassedError(TidelogServerError):
         )  # fmt: skip
 
 
-class AppCommitMismatchError(TidelogServerError):
+class AppCommitMismatchError(TidelogServerError, reason="APP_COMMIT_MISMATCH"):
     """A commit contradicts the last commit of the application with the same name."""
 
     def __init__(self, app_id: str, *, app_version: int, mismatch: str, text: str) -> None:

@@ -3,7 +3,7 @@
 from tidelog_server.core.errors import Effect, StorageFailedError, TidelogServerError
 
 
-class MetadataUnavailableError(TidelogServerError):
+class MetadataUnavailableError(TidelogServerError, reason="METADATA_UNAVAILABLE"):
     """The metadata store does not answer or rejects this node's changes, or no leader allocates ticks."""
 
     def __init__(self, cause: str, *, effect: Effect = Effect.NONE, message: str = "") -> None:
@@ -23,7 +23,7 @@ class MetadataUnavailableError(TidelogServerError):
         )
 
 
-class OwnershipLostError(TidelogServerError):
+class OwnershipLostError(TidelogServerError, reason="OWNERSHIP_LOST"):
     """The node's lease expired, so it no longer serves its channels. It registers again automatically.
 
     An append in flight at that moment has an unknown effect: it may be in the log once the node is back.
@@ -46,7 +46,7 @@ LogFailure = StorageFailedError | OwnershipLostError
 """Why a log has stopped."""
 
 
-class NotOwnerError(TidelogServerError):
+class NotOwnerError(TidelogServerError, reason="NOT_OWNER"):
     """Another node owns the channel. Nothing happened."""
 
     def __init__(self, name: str, *, node_id: str, address: str, term: int) -> None:
@@ -57,7 +57,7 @@ class NotOwnerError(TidelogServerError):
         )  # fmt: skip
 
 
-class NotLeaderError(TidelogServerError):
+class NotLeaderError(TidelogServerError, reason="NOT_LEADER"):
     """Another node allocates ticks. Nothing happened."""
 
     def __init__(self, *, node_id: str, address: str) -> None:

@@ -3,7 +3,7 @@
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 
-class ProducerForgottenError(TidelogServerError):
+class ProducerForgottenError(TidelogServerError, reason="PRODUCER_FORGOTTEN"):
     """A producer is unknown, and its window may have been evicted. This request appended nothing.
 
     The effect of the batch is unknown: an earlier append of it may be in the log.
@@ -20,7 +20,7 @@ class ProducerForgottenError(TidelogServerError):
         )  # fmt: skip
 
 
-class ApplicationForgottenError(TidelogServerError):
+class ApplicationForgottenError(TidelogServerError, reason="APPLICATION_FORGOTTEN"):
     """An application is unknown, and its last commit may have been evicted. This request committed nothing.
 
     The effect of the version is unknown: an earlier commit of it may be in the log.
@@ -36,7 +36,7 @@ class ApplicationForgottenError(TidelogServerError):
         )  # fmt: skip
 
 
-class ConsumeForgottenError(TidelogServerError):
+class ConsumeForgottenError(TidelogServerError, reason="CONSUME_FORGOTTEN"):
     """A retried Consume call is unknown, and may have been evicted. This request moved no position.
 
     The effect of the call is unknown: its first attempt may have taken messages, which no other caller receives.
@@ -49,4 +49,17 @@ class ConsumeForgottenError(TidelogServerError):
             f"the server no longer knows whether call {consume_id} took messages of group '{group}' on {vchannel}, "
             "because it remembers a limited number of callers: find the missing messages, and seek the group there",
             group=group, vchannel=vchannel, consume_id=consume_id,
+        )  # fmt: skip
+
+
+class BroadcastForgottenError(TidelogServerError, reason="BROADCAST_FORGOTTEN"):
+    """A broadcast id is so old that the node does not know whether it was accepted."""
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, *, broadcast_id: int, floor: int) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} may have been accepted and finished: ids up to {floor} are forgotten. Read the "
+            "log to find out, or get a new id from AllocateTicks if this one was never sent before",
+            broadcast_id=broadcast_id, floor=floor,
         )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Errors of reading the store that do not prove data loss; part of the tree in ``core.errors``."""
+"""Errors of reading the store that do not prove data loss, and of checkpoints; part of the tree in ``core.errors``."""
 
 from tidelog_server.core.errors import TidelogServerError
 
 
-class StorageUnreadableError(TidelogServerError):
+class StorageUnreadableError(TidelogServerError, reason="STORAGE_UNREADABLE"):
     """The system refused to read the store: no file descriptor, no memory, no permission, a failing disk.
 
     No data is known to be damaged or missing, and a retry may succeed. DataLossError reports proven loss.
@@ -19,3 +19,31 @@ class StorageUnreadableError(TidelogServerError):
             cause=cause,
         )
         self.errno = errno
+
+
+class CheckpointUnsupportedError(TidelogServerError, reason="CHECKPOINT_UNSUPPORTED"):
+    """The node cannot make checkpoints: its log or its metadata is not in a data folder."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this server cannot make checkpoints: its log or its metadata is not in a data folder; checkpoints need "
+            "storage.kind = rocksdb and metadata.kind = embedded"
+        )
+
+
+class CheckpointNotExistError(TidelogServerError, reason="CHECKPOINT_NOT_EXIST"):
+    """No checkpoint has this name."""
+
+    def __init__(self, checkpoint_id: str) -> None:
+        super().__init__(
+            f"checkpoint '{checkpoint_id}' does not exist: its lease expired, it was released, or the server was "
+            "restarted; make another one",
+            checkpoint_id=checkpoint_id,
+        )
+
+
+class CheckpointFailedError(TidelogServerError, reason="CHECKPOINT_FAILED"):
+    """A checkpoint could not be made; the log is not affected."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"the checkpoint could not be made ({cause}): check the disk of the data folder", cause=cause)

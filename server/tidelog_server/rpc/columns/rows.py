@@ -10,7 +10,25 @@ from tidelog.v1 import message_pb2
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_messages
 from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.log.append import Batch
+from tidelog_server.log.scan.scanner import Piece
 from tidelog_server.rpc.columns.view import ColumnsView, Indices, sealed
+
+
+class AuditLines:
+    """Lines of the audit log as messages; see ``security.audit.LineCodec``."""
+
+    def encode(self, lines: Sequence[bytes]) -> Batch:
+        """Return a batch with one message per line."""
+        columns = encode_rows([message_pb2.Message(payload=line) for line in lines])
+        view = ColumnsView.parse(columns)
+        return Batch(view.count, view.message_type, view.crc32c, columns)
+
+    def last(self, piece: Piece) -> bytes:
+        """Return the line of the last message."""
+        view = ColumnsView.parse(piece.columns)
+        offsets = view.offsets("payload_offsets")
+        return bytes(view.column("payloads")[offsets[piece.end - 1] : offsets[piece.end]])
 
 
 class _Row(NamedTuple):

@@ -13,7 +13,6 @@ from tidelog.wire import protowire
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
-    BarrierNotReachedError,
     BatchTooLargeError,
     Effect,
     EmptyBatchError,
@@ -26,18 +25,16 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
 from tidelog_server.groups.groups import Groups
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import AppendOptions, Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.protocols import Place
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.permissions import commits_need
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
     TransactionRequest,
@@ -53,6 +50,7 @@ from tidelog_server.rpc.services.staging import StageIntent, check_staging
 from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
+from tidelog_server.security.permissions import commits_need
 from tidelog_server.txn.inline import TxnPart
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import BatchOfTxn
@@ -286,18 +284,7 @@ class AppendCalls:
         Raises:
             BarrierNotReachedError: It does not have them within ``wait_s`` seconds.
         """
-        oracle, barrier_tick = self._node.shared.oracle, intent.options.barrier_tick
-        append: PendingAppend | None = None
-        try:
-            async with asyncio.timeout(wait_s):
-                while append is None:
-                    # Ordering: ``attempt`` allocates the ticks: no await may come between allocation and submission.
-                    await oracle.prepare(intent.count, barrier_tick)
-                    append = intent.attempt()
-        except TimeoutError:
-            latest_tick = oracle.now()
-            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=latest_tick) from None
-        return append
+        return await self._node.shared.submit(intent.attempt, intent.count, intent.options.barrier_tick, wait_s)
 
     def _batch(self, columns: bytes) -> Batch:
         try:

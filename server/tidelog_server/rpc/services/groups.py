@@ -19,8 +19,7 @@ from tidelog_server.rpc.columns.pages import start_of
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.consume import ConsumeCalls
-from tidelog_server.rpc.services.members import MemberCall
-from tidelog_server.rpc.services.subscribers import subscriber
+from tidelog_server.rpc.services.members import MemberCall, subscriber
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_GROUPS
 

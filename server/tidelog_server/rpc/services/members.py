@@ -32,16 +32,15 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.names import check_channel_name, check_group_name
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
-from tidelog_server.groups.types import Commit
+from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, Subscriber
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.append import unknown_outcome
-from tidelog_server.rpc.services.subscribers import subscriber
 from tidelog_server.security.access import current_access, current_tenant
-from tidelog_server.security.grants import Verb
+from tidelog_server.security.grants import HOLDERS, Verb
 
 _MEMBER_ID_BYTES: Final = 8
 
@@ -261,3 +260,14 @@ def _committed(answer: _Answer) -> pb.JoinGroupCommitted:
             code=status.code_number_of(error), message=status.text_of(error), detail=status.detail_of(error)
         ),
     )
+
+
+def subscriber() -> Subscriber:
+    """Return the caller of the current call as a subscriber.
+
+    A group holds retention back on the channels where its subscriber has a verb of HOLDERS.
+    """
+    access = current_access()
+    if access is None:
+        return DEFAULT_SUBSCRIBER
+    return Subscriber(access.tenant, lambda channel: access.may(HOLDERS, channel))

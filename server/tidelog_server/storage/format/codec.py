@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorKey
-from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import CONTENT_BYTES, AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.format.keys import (

@@ -26,12 +26,12 @@ import struct
 from hashlib import blake2b
 from typing import Final
 
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.shares import FloorKey, FloorTable
-from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.core.transactions import AppKey, TxnPlace
 

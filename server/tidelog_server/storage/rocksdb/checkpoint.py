@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rocksdict import Checkpoint
 
-from tidelog_server.core.errors.checkpoints import CheckpointFailedError
+from tidelog_server.core.errors.storage import CheckpointFailedError
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.format.data_folder import FORMAT_STAMP, DataFolder
 from tidelog_server.storage.format.durable_files import make_private_folder, sync_folder, write_file

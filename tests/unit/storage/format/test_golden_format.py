@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from tidelog_server.core.callers import tenant_of
 from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
-from tidelog_server.core.tenants import tenant_of
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun, content_of
 from tidelog_server.metadata import embedded

@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from tidelog.v1 import message_pb2
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.channels.vchannels import Vchannels
@@ -33,14 +32,11 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import AUDIT_CHANNEL
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.batch import Batch
+from tidelog_server.log.append import AppendOptions, Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.options import AppendOptions
-from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
-from tidelog_server.rpc.columns.rows import encode_rows
-from tidelog_server.rpc.columns.view import ColumnsView
+from tidelog_server.log.scan.scanner import Piece, ScanPlan, ScanSource
 from tidelog_server.security.audit_limits import DiskReserve, Refusals
 
 _log = structlog.get_logger()
@@ -65,6 +61,18 @@ def _hash_of_line(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+class LineCodec(Protocol):
+    """Converts lines to messages and back."""
+
+    def encode(self, lines: Sequence[bytes]) -> Batch:
+        """Return a batch with one message per line."""
+        ...
+
+    def last(self, piece: Piece) -> bytes:
+        """Return the line of the last message."""
+        ...
+
+
 @dataclass(slots=True)
 class _Waiting:
     """An event that is queued for writing."""
@@ -78,7 +86,10 @@ class _Waiting:
 class AuditLog:
     """Writes events in order, queued events in groups. Lives on the event loop."""
 
-    def __init__(self, lifecycle: Lifecycle, directory: Directory, vchannels: Vchannels, node: LogNode) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, directory: Directory, vchannels: Vchannels, node: LogNode, codec: LineCodec
+    ) -> None:
+        self._codec = codec
         self._lifecycle = lifecycle
         self._directory = directory
         self._vchannels = vchannels
@@ -212,19 +223,16 @@ class AuditLog:
 
     async def _append(self, lines: Sequence[bytes]) -> None:
         """Append lines as one batch, durably. Raises TidelogServerError."""
-        columns = encode_rows([message_pb2.Message(payload=line) for line in lines])
-        view = ColumnsView.parse(columns)
-        batch = Batch(view.count, view.message_type, view.crc32c, columns)
+        batch = self._codec.encode(lines)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_settled(_: PendingAppend) -> None:
             if not settled.done():
                 settled.set_result(None)
 
-        append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True)
-        while append is None:
-            await self._node.shared.oracle.prepare(len(lines), NO_TICK)
-            append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True)
+        append = await self._node.shared.submit(
+            lambda: self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True), len(lines)
+        )
         await settled
         if append.failure is not None:
             raise append.failure
@@ -237,9 +245,7 @@ class AuditLog:
         async with self._vchannels.scanner([ScanSource(0, self._log, self._vchannel, tick)], plan) as scanner:
             async for page in scanner.pages():
                 for piece in page.pieces:
-                    view = ColumnsView.parse(piece.columns)
-                    offsets = view.offsets("payload_offsets")
-                    return bytes(view.column("payloads")[offsets[piece.end - 1] : offsets[piece.end]])
+                    return self._codec.last(piece)
         raise AuditFailedError("its last event was not found")
 
     def _now_s(self) -> float:

@@ -1,52 +1,51 @@
 """The one place that every call passes: who makes it, within which quota, and whether that is permitted."""
 
 import asyncio
-import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any
 
 import structlog
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 from tidelog_server.core.limits import SECURITY_CHECK_INTERVAL_S
-from tidelog_server.rpc.audit import AuditLog
-from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.permissions import Row
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.access import Access, set_access
-from tidelog_server.security.authenticator import Authenticator, Shown, authorization_of
+from tidelog_server.security.audit import AuditLog
+from tidelog_server.security.authenticator import Authenticator, Shown
 from tidelog_server.security.grants import Verb
+from tidelog_server.security.permissions import Row
 from tidelog_server.security.quotas import QuotaTable
 
 _log = structlog.get_logger()
-
-AUTHORIZATION: Final = "authorization"
-_LOCAL_PREFIXES: Final = ("127.", "::1", "::ffff:127.")
 
 
 class Guard:
     """Lets calls in, watches those that are open, and notes what was refused."""
 
     def __init__(
-        self, authenticator: Authenticator, audit: AuditLog | None, quotas: QuotaTable, metrics: Metrics
+        self,
+        authenticator: Authenticator,
+        audit: AuditLog | None,
+        quotas: QuotaTable,
+        metrics: Metrics,
+        fields_of: Callable[[Any], dict[str, object]],
     ) -> None:
+        """``fields_of`` returns the fields of a request, for the audit log."""
         self._authenticator = authenticator
         self._audit = audit
         self._quotas = quotas
         self._metrics = metrics
+        self._fields_of = fields_of
         # Calls that run, by what they showed: thousands of streams of one caller are looked at once.
         self._open: dict[Shown, set[Access]] = {}
 
-    def enter(self, method: str, context: Context, size_bytes: int) -> Access:
+    def enter(self, method: str, shown: Shown, size_bytes: int) -> Access:
         """Return who makes a call, before its request is looked at.
 
         Raises:
             UnauthenticatedError: The caller is unknown.
             RateLimitRejectedError: A quota is spent.
         """
-        shown = shown_of(context)
         principal = self._authenticator.authenticate(shown)
         quota = self._quotas.of(principal.name)
         quota.charge_call(size_bytes)
@@ -70,7 +69,7 @@ class Guard:
             if not calls and self._open.get(key) is calls:
                 del self._open[key]
 
-    async def admit(self, access: Access, row: Row, request: Message | None) -> None:
+    async def admit(self, access: Access, row: Row, request: Any) -> None:
         """Check that a call is permitted, and write it to the audit log if it is an administrative one.
 
         Raises:
@@ -79,7 +78,7 @@ class Guard:
         """
         row.check(access, request)
         if row.is_audited and self._audit is not None and request is not None:
-            detail = row.detail(request) if row.detail else MessageToDict(request, preserving_proto_field_name=True)
+            detail = row.detail(request) if row.detail else self._fields_of(request)
             is_administrator = access.principal.grants.allow_somewhere(Verb.ADMIN_WRITE)
             event = {**_of(access), "event": "admin", "request": detail}
             await self._audit.write(event, is_administrator=is_administrator)
@@ -110,30 +109,6 @@ class Guard:
         if self._audit is not None:
             event = {**_of(access), "event": "denied", "verb": verb.value, "name": name}
             self._audit.note_refusal(event, access.principal.name)
-
-
-def shown_of(context: Context) -> Shown:
-    """Return what a call shows of its caller."""
-    values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
-    facts = context.auth_context()
-    certificates = tuple(facts.get("x509_pem_cert", ()))
-    peer = context.peer()
-    address = address_of(peer)
-    return Shown(
-        authorization_of(values), certificates[0] if certificates else b"", address, is_local(address),
-        bool(facts.get("transport_security_type")), peer,
-    )  # fmt: skip
-
-
-def address_of(peer: str) -> str:
-    """Return the host of a gRPC peer, such as ``ipv4:127.0.0.1:1234``."""
-    kind, _, rest = urllib.parse.unquote(peer).partition(":")
-    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
-
-
-def is_local(address: str) -> bool:
-    """Return whether an address is this machine's own."""
-    return address.startswith((*_LOCAL_PREFIXES, "unix:"))
 
 
 def _of(access: Access) -> dict[str, object]:

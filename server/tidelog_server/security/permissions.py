@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message import Message
-
 from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST
 from tidelog_server.security.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, Verb
@@ -49,7 +46,7 @@ class Row:
         """Cost of a call, as the quotas of principals count it."""
         return (AUDITED_CALL_COST if self.is_audited else 1) + self.extra_cost
 
-    def check(self, access: Access, request: Message | None) -> None:
+    def check(self, access: Access, request: Any) -> None:
         """Check that a call is permitted. Raises PermissionDeniedError."""
         if self.somewhere is not None:
             access.require_somewhere(self.somewhere)
@@ -224,11 +221,15 @@ class PermissionTableError(Exception):
     """The table does not match the services; the server must not start."""
 
 
-def check_table(services: Iterable[ServiceDescriptor], rows: Iterable[str]) -> None:
-    """Check that each method has a row and each row a method. Raises PermissionTableError."""
+def check_table(services: Iterable[Any], rows: Iterable[str]) -> None:
+    """Check that each method of ``services``, given by their descriptors, has a row, and each row a method.
+
+    Raises:
+        PermissionTableError: They differ.
+    """
     methods = {f"{service.full_name}/{method.name}" for service in services for method in service.methods}
     known = set(rows)
     if missing := sorted(methods - known):
-        raise PermissionTableError(f"methods without a row in rpc/permissions.py: {', '.join(missing)}")
+        raise PermissionTableError(f"methods without a row in security/permissions.py: {', '.join(missing)}")
     if strange := sorted(known - methods):
-        raise PermissionTableError(f"rows in rpc/permissions.py without a method: {', '.join(strange)}")
+        raise PermissionTableError(f"rows in security/permissions.py without a method: {', '.join(strange)}")

@@ -1,9 +1,11 @@
-"""Conditions that a vchannel must meet for an append. Pure."""
+"""What an append consists of: a batch, its options, and conditions that the vchannel must meet. Pure."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import FencingTokenMismatchError, LastTickMismatchError
+from tidelog_server.core.producers import ProducerSequence
+from tidelog_server.core.ticks import NO_TICK
 
 NO_FENCING_TOKEN: Final = 0
 
@@ -45,3 +47,38 @@ class Conditions:
 
 
 UNCONDITIONAL: Final = Conditions()
+
+
+class AppendOptions(NamedTuple):
+    """Options of one append.
+
+    Attributes:
+        needs_sync: True if the acknowledgement waits for a sync.
+        barrier_tick: Exclusive lower bound of every tick; NO_TICK if not set.
+        conditions: Conditions that the vchannel must meet.
+        producer: Producer and sequence of the batch; None if no producer is named.
+    """
+
+    needs_sync: bool = True
+    barrier_tick: int = NO_TICK
+    conditions: Conditions = UNCONDITIONAL
+    producer: ProducerSequence | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch without ticks yet. Its columns are opaque here. Immutable, see NewEntry.
+
+    Attributes:
+        count: Number of messages, at least 1.
+        message_type: Type of all messages, or entries.MIXED_TYPES.
+        columns_crc32c: CRC-32C that the client sent with the columns.
+        columns: The columns as they will be stored.
+        txns: Number of transactions that its messages are divided into.
+    """
+
+    count: int
+    message_type: int
+    columns_crc32c: int
+    columns: bytes
+    txns: int = 1
