@@ -32,6 +32,7 @@ NUMBERS = {
 }
 SIZES = sorted(key for key in NUMBERS if key.endswith(("_bytes", "_bytes_per_s")))
 WHOLE = sorted(key for key, kind in NUMBERS.items() if kind is int)
+FLOATS = sorted(key for key, kind in NUMBERS.items() if kind is float)
 VALID_SIZE = re.compile(r"[0-9]+( ?([kmgtpe]i?)?b)?|[0-9]+\.[0-9]+ ?[kmgtpe]i?b", re.ASCII | re.IGNORECASE)
 
 
@@ -44,6 +45,7 @@ def refused(**flags: str) -> str:
 def test_there_are_settings_of_each_kind() -> None:
     assert len(SIZES) >= 8
     assert len(WHOLE) >= 10
+    assert FLOATS
 
 
 @given(st.sampled_from(SIZES), suffixes)
@@ -59,6 +61,15 @@ def test_a_size_with_garbage_behind_it_is_refused(key: str, suffix: str) -> None
 @given(st.sampled_from(WHOLE), suffixes)
 def test_a_whole_number_with_garbage_behind_it_is_refused(key: str, suffix: str) -> None:
     assume(not re.fullmatch("[0-9]+", suffix, re.ASCII))
+    assert f"{key} = " in refused(**{key.replace(".", "__"): f"5{suffix}"})
+
+
+@given(st.sampled_from(FLOATS), suffixes)
+@example(FLOATS[0], "_0")
+@example(FLOATS[0], "\n")
+@example(FLOATS[0], "\u0661")
+def test_a_number_with_garbage_behind_it_is_refused(key: str, suffix: str) -> None:
+    assume(not re.fullmatch(r"[0-9]*(\.[0-9]*)?(e[+-]?[0-9]+)?", suffix, re.ASCII | re.IGNORECASE))
     assert f"{key} = " in refused(**{key.replace(".", "__"): f"5{suffix}"})
 
 
@@ -141,8 +152,10 @@ def test_options_of_spark_with_garbage_behind_them_are_refused(suffix: str) -> N
         time_ms_of("time", f"5{suffix}")
 
 
-@given(suffixes)
-def test_a_tick_with_garbage_behind_it_is_refused(suffix: str) -> None:
-    assume(not re.fullmatch("[0-9]+", suffix, re.ASCII))
+@pytest.mark.parametrize("good", ["5", "2026-01-31T09:30:00.250Z", "2026-01-31T09:30:00.250Z+7"])
+@given(suffix=suffixes)
+def test_a_tick_with_garbage_behind_it_is_refused(good: str, suffix: str) -> None:
+    assume(not re.fullmatch(r"\+?[0-9]+", suffix, re.ASCII))
+    Tick.parse(good)
     with pytest.raises(ValueError, match="tick"):
-        Tick.parse(f"5{suffix}")
+        Tick.parse(good + suffix)
