@@ -78,6 +78,8 @@ async def test_a_loss_is_reported_after_a_second_and_not_before(transport: Trans
     reader, now_s = Reader(), asyncio.get_running_loop().time()
     for _ in range(3):
         reader.watch.lost(reader, UnavailableError("away"), transport, now_s)
+        assert reader.watch._timer is not None
+        assert reader.watch._timer.when() == now_s + WAITING_AFTER_S
         reader.watch.answered(reader)
     assert (reader.states, reader.watch._timer) == ([], None)
 
