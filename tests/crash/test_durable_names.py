@@ -44,7 +44,7 @@ write_identity(store.folder, ClusterIdentity("0123456789abcdef", "n1", 7))
 store.close()
 archive = base / "more" / "archive"
 with manifest.writing(archive):
-    manifest.make_folder(archive / manifest.lane_folder("a/0"))
+    manifest.make_folder(archive / manifest.vchannel_folder("a/0"))
     manifest.append(archive, Commit(1, "run", "now", {"a/0": ArchivedRange(0, 9, 1)}, ()))
 """
 CALLS = "mkdir,mkdirat,rename,renameat,renameat2,link,linkat,openat,fsync"
