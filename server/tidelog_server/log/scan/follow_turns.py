@@ -5,11 +5,13 @@ append by a thousand steps. So they take turns: many while the event loop is on 
 different readers alternate. A follower that waits longer delivers more at once.
 
 A reader with many followers that wait is a crowd. Each of them costs the event loop as much as a reader that has only
-one, so the turns of crowds return more slowly after the loop was late, and fall lower.
+one, so crowds use time that the event loop has left: their turns also become fewer while it is busy, return more
+slowly, and fall lower.
 """
 
 import asyncio
 from collections import OrderedDict, deque
+from time import thread_time
 from typing import Final
 
 from tidelog_server.core.limits import (
@@ -24,6 +26,9 @@ from tidelog_server.core.limits import (
 
 # The event loop counts as late when a timer is later than this.
 _LATE_S: Final = 0.002
+# The event loop counts as busy when its thread has used this share of the time, on an average over about 25 ticks.
+_BUSY_SHARE: Final = 0.9
+_BUSY_WEIGHT: Final = 1 / 25
 # What a tick on time adds to the turns of the following ticks.
 _STEP: Final = 1.0
 _CROWD_STEP: Final = 1 / 32
@@ -67,6 +72,8 @@ class FollowTurns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._due_s: float | None = None
         self._is_used = False
+        self._busy_share = 0.0
+        self._used_s = self._seen_s = 0.0
 
     async def next(self, reader: str) -> None:
         """Wait for a turn of ``reader``."""
@@ -95,7 +102,7 @@ class FollowTurns:
         assert self._due_s is not None
         is_late = loop.time() - self._due_s > _LATE_S
         self._pace.adapt(is_late=is_late)
-        self._crowds_pace.adapt(is_late=is_late)
+        self._crowds_pace.adapt(is_late=is_late or self._is_busy(loop.time(), thread_time()))
         self._refill()
         passed_over = 0
         while passed_over < len(self._waiting):
@@ -105,6 +112,12 @@ class FollowTurns:
             return
         self._is_used = False
         self._wait_for_tick(loop)
+
+    def _is_busy(self, now_s: float, used_s: float) -> bool:
+        share = (used_s - self._used_s) / max(now_s - self._seen_s, FOLLOW_TICK_S)
+        self._busy_share += _BUSY_WEIGHT * (share - self._busy_share)
+        self._seen_s, self._used_s = now_s, used_s
+        return self._busy_share > _BUSY_SHARE
 
     def _refill(self) -> None:
         self._pace.refill()

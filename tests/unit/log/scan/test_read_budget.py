@@ -12,6 +12,7 @@ import pytest
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
+    FOLLOW_TICK_S,
     MIB,
     MIN_CROWD_TURNS_PER_TICK,
     MIN_FOLLOW_TURNS_PER_TICK,
@@ -205,3 +206,23 @@ def test_the_pace_of_a_crowd_falls_lower_and_returns_more_slowly() -> None:
     crowd.left -= 80.0
     assert turns_of(crowd, 10, is_late=False) == 0
     assert turns_of(crowd, 1, is_late=False) == 8
+
+
+def test_the_event_loop_is_busy_while_its_thread_uses_nearly_all_the_time() -> None:
+    turns = FollowTurns()
+    now_s = used_s = 100.0
+
+    def busy_ticks(share: float) -> int:
+        nonlocal now_s, used_s
+        busy = 0
+        for _ in range(200):
+            now_s, used_s = now_s + FOLLOW_TICK_S, used_s + share * FOLLOW_TICK_S
+            busy += turns._is_busy(now_s, used_s)
+        return busy
+
+    assert 100 < busy_ticks(1.0) < 200
+    assert busy_ticks(0.8) < 100
+    assert busy_ticks(0.8) == 0
+    # Without followers no tick is measured; the first one afterwards covers the time in between.
+    now_s, used_s = now_s + 10.0, used_s + 1.0
+    assert busy_ticks(0.5) == 0
