@@ -12,6 +12,7 @@ import tidelog
 from tidelog import AsyncClient, Tick
 from tidelog.rocksmq import AsyncIDAllocator, AsyncRocksMQ
 from tidelog.testing import server
+from tidelog_testing.faults.cut_proxy import end_connections
 from tidelog_testing.servers.disk import disk_bytes
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
@@ -174,12 +175,15 @@ async def cut_off(endpoint: str, cuts: Callable[[], bool] = lambda: False) -> As
     passes = asyncio.Event()
     passes.set()
     connections: set[asyncio.Task[None]] = set()
+    opened: list[asyncio.StreamWriter] = []
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         connections.add(task)
+        opened.append(writer)
         answers, requests = await asyncio.open_connection(host, int(port))
+        opened.append(requests)
 
         async def forward() -> None:
             await _pipe(reader, requests, lambda: asyncio.sleep(0), cuts)
@@ -206,6 +210,7 @@ async def cut_off(endpoint: str, cuts: Callable[[], bool] = lambda: False) -> As
         for connection in connections:
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        await end_connections(opened)
 
 
 async def _pipe(

@@ -1,7 +1,7 @@
 """A client behind a proxy that closes every connection on request, like a failing network."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from tidelog import AsyncClient
@@ -13,7 +13,8 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         self._host, _, self._port = target.rpartition(":")
-        self._writers: set[asyncio.StreamWriter] = set()
+        # All of them, to wait for their ends: the event loop must not end before a connection is closed.
+        self._opened: list[asyncio.StreamWriter] = []
         self._handlers: set[asyncio.Task[None]] = set()
         self.refuses = False
         self.passes = asyncio.Event()
@@ -25,11 +26,12 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._handlers.add(task)
+        self._opened.append(writer)
         if self.refuses:
             writer.transport.abort()
             return
         upstream_reader, upstream_writer = await asyncio.open_connection(self._host, int(self._port))
-        self._writers |= {writer, upstream_writer}
+        self._opened.append(upstream_writer)
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(
                 self._pump(reader, upstream_writer, self.passes),
@@ -48,9 +50,8 @@ class Proxy:
 
     def cut(self) -> None:
         """Close every connection immediately."""
-        for writer in self._writers:
+        for writer in self._opened:
             writer.transport.abort()
-        self._writers.clear()
         self.passes.set()
         self.answers_pass.set()
 
@@ -59,6 +60,14 @@ class Proxy:
         for handler in self._handlers:
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
+        await end_connections(self._opened)
+
+
+async def end_connections(writers: Iterable[asyncio.StreamWriter]) -> None:
+    """Abort connections, and wait until their sockets are closed."""
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from tidelog_testing.faults.cut_proxy import end_connections
+
 
 class FaultProxy:
     """Forwards connections from a free loopback port to ``target``, ``host:port``, unless it is cut.
@@ -26,6 +28,7 @@ class FaultProxy:
         self._passes.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened: list[asyncio.StreamWriter] = []
         self.endpoint = ""
 
     def cut(self) -> None:
@@ -59,8 +62,10 @@ class FaultProxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_connections(self._opened)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._opened.append(writer)
         # Our own task: asyncio reports the cancellation of a task that its server created as an error.
         task = asyncio.create_task(self._pass_on(reader, writer))
         self._tasks.add(task)
@@ -72,6 +77,7 @@ class FaultProxy:
             with suppress(OSError):
                 await self._passes.wait()
                 target_reader, target_writer = await asyncio.open_connection(self._host, self._port)
+                self._opened.append(target_writer)
                 try:
                     await asyncio.gather(
                         self._pump(reader, target_writer), self._pump(target_reader, writer, self._count_answered)
