@@ -10,7 +10,7 @@ from tidy.tree import ROOT, files, python_files
 CLIENT = ROOT / "client" / "tidelog"
 
 # Packages whose `__init__` exports public names, and a module that other programs of the project use.
-PUBLIC_PACKAGES = {"json_text", "msgstream", "rocksmq", "spark", "testing", "tracing", "v1", "wal"}
+PUBLIC_PACKAGES = {"gazette", "json_text", "msgstream", "rocksmq", "spark", "testing", "tracing", "v1", "wal"}
 
 PRIVATE_MODULES = {
     "admin",
