@@ -4,6 +4,8 @@ from uuid import UUID
 
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.admin.labels import LabelSet
+from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
 from tidelog.gazette.messages import (
     NO_BEGIN,
     Envelope,
@@ -37,11 +39,14 @@ __all__ = [
     "NIL_UUID",
     "NO_BEGIN",
     "UUID",
+    "AckIntent",
+    "Checkpoint",
     "Clock",
     "Envelope",
     "Flags",
     "Frameable",
     "Journal",
+    "JournalProducer",
     "JournalSpec",
     "LabelSet",
     "Mappable",
@@ -50,6 +55,7 @@ __all__ = [
     "Offset",
     "Offsets",
     "ProducerID",
+    "ProducerState",
     "Validator",
     "build_uuid",
     "clock_at",
