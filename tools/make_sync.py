@@ -23,6 +23,7 @@ IMPORTS: Final = {
     "Channel": f"{_SYNC}.handles",
     "Client": "tidelog.sync.client",
     "ClientCalls": f"{_SYNC}.client_calls",
+    "Connection": "psycopg",
     "Consumer": "tidelog.sync.consumer",
     "Iterator": "collections.abc",
     "MsgStream": "tidelog.msgstream._sync_stream",
@@ -189,6 +190,8 @@ HANDLES: Final = (
         "tidelog.rocksmq._async_rocksmq", "tidelog.rocksmq._generated_consumer",
         classes={"AsyncRocksMQConsumer": "RocksMQConsumer"}, names={"AsyncRocksMQ": "RocksMQCalls"},
     ),
+    Handles("tidelog.gazette.stores.interface", "tidelog.gazette.stores._generated_interface"),
+    Handles("tidelog.gazette.stores._postgres", "tidelog.gazette.stores._generated_postgres"),
 )  # fmt: skip
 PROTOCOLS: Final = (
     ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),
@@ -373,6 +376,9 @@ class _WithoutAwait(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         node.attr = synchronous(node.attr)
         return self.generic_visit(node)
+
+    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
+        return self._visited(ast.copy_location(ast.With(node.items, node.body), node))
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         return self._visited(node.value)

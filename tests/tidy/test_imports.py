@@ -46,6 +46,7 @@ HOMES = {
     "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
     "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
     "psutil": ["server/tidelog_server/runtime/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "psycopg": ["client/tidelog/gazette/stores/_*postgres.py"],
     "pyarrow": ["client/tidelog/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "pydantic": ["server/tidelog_server/config*"],
     "pyspark": ["client/tidelog/spark/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],

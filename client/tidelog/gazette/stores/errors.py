@@ -1,0 +1,29 @@
+"""Errors of checkpoint stores."""
+
+from typing import Final
+
+from tidelog.errors import TidelogError
+
+NOT_ACQUIRED: Final = "the store is not acquired: call acquire first, and again after an error of commit"
+ALREADY_OPEN: Final = "the store has an open transaction: commit it or roll it back first"
+NOT_OPEN: Final = "the store has no open transaction: call begin first"
+ENDED_BY_HANDLER: Final = (
+    "the transaction of the store was ended by the handler: leave commit and rollback to the consumer, and use "
+    "savepoints for parts of it"
+)
+
+
+class ConsumerFencedError(TidelogError):
+    """A later instance has acquired the consumer; nothing was committed. Stop this instance.
+
+    Attributes:
+        consumer: Name of the consumer.
+    """
+
+    def __init__(self, consumer: str) -> None:
+        super().__init__(
+            f"consumer {consumer!r} was acquired by a later instance, and nothing of this transaction is committed: "
+            "stop this instance, or acquire the store again to take the consumer over",
+            values={"consumer": consumer},
+        )
+        self.consumer = consumer

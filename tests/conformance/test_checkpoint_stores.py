@@ -1,0 +1,268 @@
+"""Every checkpoint store commits a checkpoint with the state or neither, and lets only the latest instance commit.
+
+Method: the same tests on SQLite, on a real PostgreSQL, and on the synchronous twins of both, which run on threads.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tidelog.gazette.stores import AsyncCheckpointStore, AsyncSqliteCheckpointStore, ConsumerFencedError
+from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
+from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind
+from tidelog_testing.servers.postgres import PostgresProcess
+
+KINDS = ["sqlite", "sqlite, synchronous", "postgres", "postgres, synchronous"]
+ANY_CHECKPOINT = bytes(range(256))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresProcess]:
+    with PostgresProcess() as running:
+        yield running
+
+
+@pytest.fixture(params=KINDS)
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> StoreKind:
+    is_synchronous = request.param.endswith("synchronous")
+    if request.param.startswith("sqlite"):
+        return SqliteStores(tmp_path / "state.db", is_synchronous=is_synchronous)
+    return PostgresStores(request.getfixturevalue("postgres"), is_synchronous=is_synchronous)
+
+
+@pytest.fixture
+async def store(stores: StoreKind) -> AsyncIterator[AsyncCheckpointStore[Any]]:
+    async with aclosing(stores.new()) as opened:
+        yield opened
+
+
+async def test_a_new_consumer_has_no_checkpoint(store: AsyncCheckpointStore[Any]) -> None:
+    assert await store.acquire() == b""
+
+
+async def test_a_commit_is_there_for_the_next_instance_with_its_state(
+    stores: StoreKind, store: AsyncCheckpointStore[Any]
+) -> None:
+    await store.acquire()
+    await stores.write(await store.begin(), "a")
+    await store.commit(ANY_CHECKPOINT)
+    await stores.write(await store.begin(), "b")
+    await store.commit(b"second")
+    async with aclosing(stores.new()) as next_instance:
+        assert await next_instance.acquire() == b"second"
+    assert await stores.keys() == ["a", "b"]
+
+
+async def test_any_bytes_are_kept(store: AsyncCheckpointStore[Any]) -> None:
+    for checkpoint in (ANY_CHECKPOINT, b"", b"\0", b"x" * 1_000_000):
+        await store.acquire()
+        await store.begin()
+        await store.commit(checkpoint)
+        assert await store.acquire() == checkpoint
+
+
+async def test_a_rollback_discards_the_state_and_keeps_the_checkpoint(
+    stores: StoreKind, store: AsyncCheckpointStore[Any]
+) -> None:
+    await store.acquire()
+    await store.begin()
+    await store.commit(b"first")
+    await stores.write(await store.begin(), "discarded")
+    await store.rollback()
+    await store.rollback()
+    await stores.write(await store.begin(), "kept")
+    await store.commit(b"second")
+    assert await stores.keys() == ["kept"]
+
+
+@pytest.mark.parametrize("end", ["aclose", "acquire"])
+async def test_closing_and_acquiring_discard_an_open_transaction(
+    stores: StoreKind, store: AsyncCheckpointStore[Any], end: str
+) -> None:
+    await store.acquire()
+    await stores.write(await store.begin(), "discarded")
+    await getattr(store, end)()
+    assert await stores.keys() == []
+    assert await store.acquire() == b""
+
+
+async def test_an_earlier_instance_cannot_commit(stores: StoreKind, store: AsyncCheckpointStore[Any]) -> None:
+    await store.acquire()
+    await store.begin()
+    await store.commit(b"of the earlier")
+    async with aclosing(stores.new()) as later:
+        assert await later.acquire() == b"of the earlier"
+        with pytest.raises(ConsumerFencedError, match="consumer 'flights' was acquired by a later instance") as caught:
+            await stores.write(await store.begin(), "of the earlier")
+            await store.commit(b"too late")
+        assert caught.value.effect == "none"
+        assert caught.value.consumer == "flights"
+        await stores.write(await later.begin(), "of the later")
+        await later.commit(b"of the later")
+        # The one that acquired last commits, whichever it is.
+        assert await store.acquire() == b"of the later"
+        await stores.write(await store.begin(), "taken back")
+        await store.commit(b"taken back")
+        with pytest.raises(ConsumerFencedError):
+            await later.begin()
+            await later.commit(b"too late")
+    assert await stores.keys() == ["of the later", "taken back"]
+
+
+async def test_consumers_of_other_names_do_not_fence_each_other(stores: StoreKind) -> None:
+    async with AsyncExitStack() as stack:
+        for name in ("first", "second", "it's \N{LATIN SMALL LETTER U WITH DIAERESIS}"):
+            other = await stack.enter_async_context(aclosing(stores.new(name)))
+            assert await other.acquire() == b""
+            await stores.write(await other.begin(), name)
+            await other.commit(name.encode())
+        assert len(await stores.keys()) == 3
+
+
+async def test_of_instances_that_acquire_at_once_exactly_one_can_commit(stores: StoreKind) -> None:
+    async with AsyncExitStack() as stack:
+        instances = [await stack.enter_async_context(aclosing(stores.new())) for _ in range(6)]
+        assert await asyncio.gather(*(each.acquire() for each in instances)) == [b""] * 6
+        committed = 0
+        for each in instances:
+            try:
+                await each.begin()
+                await each.commit(b"committed")
+            except ConsumerFencedError:
+                continue
+            committed += 1
+        assert committed == 1
+
+
+async def test_calls_in_the_wrong_order_say_what_comes_first(store: AsyncCheckpointStore[Any]) -> None:
+    with pytest.raises(RuntimeError, match="not acquired: call acquire first"):
+        await store.begin()
+    await store.acquire()
+    with pytest.raises(RuntimeError, match="no open transaction: call begin first"):
+        await store.commit(b"")
+    await store.begin()
+    with pytest.raises(RuntimeError, match="has an open transaction: commit it or roll it back first"):
+        await store.begin()
+    await store.commit(b"")
+
+
+async def test_a_handler_that_ends_the_transaction_is_reported(
+    stores: StoreKind, store: AsyncCheckpointStore[Any]
+) -> None:
+    await store.acquire()
+    transaction = await store.begin()
+    await stores.write(transaction, "committed by the handler")
+    await stores.end(transaction)
+    with pytest.raises(RuntimeError, match="ended by the handler"):
+        await store.commit(b"not committed")
+    assert await store.acquire() == b""
+
+
+async def test_a_name_is_required(stores: StoreKind) -> None:
+    with pytest.raises(ValueError, match="name of the consumer is empty"):
+        stores.new("")
+
+
+async def test_postgres_takes_over_from_an_instance_in_the_middle_of_a_transaction(postgres: PostgresProcess) -> None:
+    stores = PostgresStores(postgres, is_synchronous=False)
+    async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
+        await earlier.acquire()
+        await stores.write(await earlier.begin(), "of the earlier")
+        assert await later.acquire() == b""
+        with pytest.raises(ConsumerFencedError):
+            await earlier.commit(b"too late")
+        await stores.write(await later.begin(), "of the later")
+        await later.commit(b"of the later")
+    assert await stores.keys() == ["of the later"]
+
+
+async def test_sqlite_takes_over_after_the_transaction_of_an_instance(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "state.db", is_synchronous=False)
+    async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
+        await earlier.acquire()
+        await stores.write(await earlier.begin(), "of the earlier")
+        acquiring = asyncio.create_task(later.acquire())
+        await earlier.commit(b"in time")
+        assert await acquiring == b"in time"
+        with pytest.raises(ConsumerFencedError):
+            await earlier.begin()
+    assert await stores.keys() == ["of the earlier"]
+
+
+async def test_sqlite_reports_a_lock_that_is_held_too_long(tmp_path: Path) -> None:
+    async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "state.db", "flights")) as holder:
+        await holder.acquire()
+        await holder.begin()
+        async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "state.db", "flights", lock_timeout_s=0)) as waiting:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                await waiting.acquire()
+            await holder.commit(b"kept")
+            assert await waiting.acquire() == b"kept"
+
+
+async def test_sqlite_syncs_each_commit(tmp_path: Path) -> None:
+    async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "state.db", "flights")) as store:
+        await store.acquire()
+        connection = await store.begin()
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] >= 2
+
+
+async def test_postgres_commits_are_durable_whatever_the_database_is_set_to(postgres: PostgresProcess) -> None:
+    postgres.execute("ALTER ROLE tidelog SET synchronous_commit = off")
+    try:
+        async with aclosing(AsyncPostgresCheckpointStore(postgres.conninfo, "flights")) as store:
+            await store.acquire()
+            connection = await store.begin()
+            assert await (await connection.execute("SHOW synchronous_commit")).fetchone() == ("on",)
+    finally:
+        postgres.execute("ALTER ROLE tidelog RESET synchronous_commit")
+
+
+async def test_postgres_reconnects_after_its_connection_broke(postgres: PostgresProcess) -> None:
+    stores = PostgresStores(postgres, is_synchronous=False)
+    async with aclosing(AsyncPostgresCheckpointStore(postgres.conninfo, "flights")) as store:
+        await store.acquire()
+        connection = await store.begin()
+        await stores.write(connection, "lost")
+        postgres.execute("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
+        with pytest.raises(psycopg.OperationalError):
+            await store.commit(b"lost")
+        assert await store.acquire() == b""
+        await stores.write(await store.begin(), "kept")
+        await store.commit(b"kept")
+    assert await stores.keys() == ["kept"]
+
+
+async def test_postgres_reports_a_constraint_that_fails_at_the_commit(postgres: PostgresProcess) -> None:
+    stores = PostgresStores(postgres, is_synchronous=False)
+    postgres.execute("CREATE TABLE IF NOT EXISTS pairs (key text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    async with aclosing(AsyncPostgresCheckpointStore(postgres.conninfo, "flights")) as store:
+        await store.acquire()
+        connection = await store.begin()
+        await stores.write(connection, "discarded")
+        await connection.execute("INSERT INTO pairs VALUES ('twice'), ('twice')")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await store.commit(b"discarded")
+        assert await store.acquire() == b""
+    assert await stores.keys() == []
+
+
+async def test_a_role_without_the_right_to_create_tables_uses_the_existing_one(postgres: PostgresProcess) -> None:
+    PostgresStores(postgres, is_synchronous=False)
+    async with aclosing(AsyncPostgresCheckpointStore(postgres.conninfo, "flights")) as owner:
+        await owner.acquire()
+    postgres.execute("DROP ROLE IF EXISTS guest")
+    postgres.execute("CREATE ROLE guest LOGIN")
+    postgres.execute("GRANT SELECT, INSERT, UPDATE ON tidelog_checkpoints TO guest")
+    guest = postgres.conninfo.replace("user=tidelog", "user=guest")
+    async with aclosing(AsyncPostgresCheckpointStore(guest, "flights")) as store:
+        assert await store.acquire() == b""
+        await store.begin()
+        await store.commit(b"by the guest")
+    postgres.execute("DROP OWNED BY guest")
