@@ -180,6 +180,23 @@ class AsyncProducer:
             self._ship_if_full()
             begin += len(part)
 
+    def send_batch(self, payloads: list[bytes]) -> "asyncio.Future[AppendResult]":
+        """Send ``payloads``, at least one, as one batch after everything sent before; return the future of its result.
+
+        Does not wait for room: the caller bounds what it has in flight, and must not change the list afterwards. The
+        batch is sent again as a whole, so no other message ever lies between its messages.
+
+        Raises:
+            ProducerStoppedError, ClosedError: As ``send``.
+        """
+        self._check_open()
+        self._ship()
+        batch = self._start_batch()
+        self._gathered = list[Appendable](payloads)
+        self._count_gathered(measure_all(payloads)[1])
+        self._ship()
+        return batch
+
     async def flush(self) -> None:
         """Return once everything sent so far is acknowledged.
 

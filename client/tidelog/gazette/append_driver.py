@@ -1,0 +1,219 @@
+"""Sends the batches of journal queues: the part that the asynchronous journal client and its twin share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from tidelog.admin.journal_types import JournalSpec
+from tidelog.append.producer import AsyncProducer
+from tidelog.client import AsyncClient
+from tidelog.errors import ClosedError, ProducerStoppedError, TidelogError, copy_of
+from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room
+from tidelog.gazette.messages import Journal
+from tidelog.types import AppendResult
+
+FindJournal: TypeAlias = Callable[[Journal], Awaitable[JournalSpec]]
+AnyFuture: TypeAlias = "asyncio.Future[Any] | Future[Any]"
+
+
+class AppendHandle(Protocol):
+    """What the callers of a batch share.
+
+    Attributes:
+        future: Receives the position of the batch, or the error.
+    """
+
+    future: Any
+
+    def done(self) -> bool:
+        """Return whether the batch is acknowledged or has failed."""
+        ...
+
+
+Handle = TypeVar("Handle", bound=AppendHandle)
+
+
+class AppendDriver(Generic[Handle]):
+    """Sends the batches of journal queues; the part that the asynchronous client and its twin share.
+
+    All methods but ``queue_of`` run on the event loop.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        room: Room,
+        find: FindJournal,
+        *,
+        make: Callable[[Journal], Handle],
+        soon: Callable[[Callable[[], None]], object],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        """Create a driver without queues.
+
+        Args:
+            client: Client of the server.
+            room: Memory for frames.
+            find: Returns the specification of a journal.
+            make: Returns the handle of a new batch, with an attribute ``future``.
+            soon: Calls a function on the event loop soon.
+            lock: Guards the queues if callers run in other threads.
+        """
+        self.queues: dict[Journal, JournalQueue[Handle]] = {}
+        self._client = client
+        self._room = room
+        self._find = find
+        self._make = make
+        self._soon = soon
+        self._lock = lock
+        self._producers: dict[Journal, AsyncProducer] = {}
+        self._opening: dict[Journal, asyncio.Task[None]] = {}
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._is_closed = False
+
+    def queue_of(self, journal: Journal) -> JournalQueue[Handle]:
+        """Return the queue of a journal, whose channel is looked up when the first frame was added."""
+        queue = self.queues.get(journal)
+        if queue is None:
+            if self._is_closed:
+                raise ClosedError(f"the journal client is closed: create a new one to append to {journal}")
+            queue = self.queues[journal] = JournalQueue(
+                journal, self._room, partial(self._make, journal), partial(self._wake, journal)
+            )
+        return queue
+
+    def add_first(self, journal: Journal, frame: bytes, dependencies: Iterable[AnyFuture]) -> Handle:
+        """Append ``frame`` in a new batch that is sent once all of ``dependencies`` succeeded.
+
+        If one fails, the append fails, and so does every later one to the journal.
+        """
+        futures = list(dependencies)
+        queue = self.queue_of(journal)
+        batch = queue.add_first(frame, len(futures))
+        for future in futures:
+            future.add_done_callback(partial(self._dependency_done, queue, batch))
+        return batch.handle
+
+    def pending_except(self, journal: Journal) -> list[Handle]:
+        """Return the last append of each journal but one, if it is not done or the journal has failed."""
+        with self._lock:
+            batches = [queue.last for name, queue in self.queues.items() if name != journal and not queue.is_settled]
+        return [batch.handle for batch in batches if batch is not None]
+
+    def check(self) -> None:
+        """Raise a copy of the error that stopped a journal, if any."""
+        for queue in list(self.queues.values()):
+            if queue.failure is not None:
+                raise copy_of(queue.failure)
+
+    async def room(self) -> None:
+        """Return once at most half of the memory is in use."""
+        while self._room.used_bytes * 2 > self._room.limit_bytes:
+            waiter = asyncio.get_running_loop().create_future()
+            self._room_waiters.append(waiter)
+            await waiter
+
+    async def aclose(self) -> None:
+        """Stop looking up journals, and fail what was not sent with ClosedError."""
+        self._is_closed = True
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        for queue in self.queues.values():
+            self._stop(queue, ClosedError(f"the journal client was closed before it appended to {queue.journal}"))
+
+    def _wake(self, journal: Journal) -> None:
+        self._soon(partial(self._pump, journal))
+
+    def _pump(self, journal: Journal) -> None:
+        """Send the batches of a journal that may be sent now."""
+        queue, producer = self.queues[journal], self._producers.get(journal)
+        if producer is None:
+            if journal not in self._opening and not self._is_closed:
+                self._opening[journal] = asyncio.create_task(self._open(queue), name=f"tidelog-journal-{journal}")
+            return
+        while True:
+            with self._lock:
+                batch = queue.next()
+            if batch is None:
+                return
+            try:
+                sending = producer.send_batch(batch.frames)
+            except TidelogError as error:
+                self._failed(queue, batch, error)
+            else:
+                sending.add_done_callback(partial(self._answered, queue, batch))
+
+    async def _open(self, queue: JournalQueue[Handle]) -> None:
+        """Look up the journal's channel, and send what has gathered; if it does not exist, stop the queue."""
+        try:
+            spec = await self._find(queue.journal)
+        except TidelogError as error:
+            self._stop(queue, error)
+        except Exception as error:  # noqa: BLE001 - `find` is the caller's; each append reports what it raised
+            self._stop(queue, _not_sent(queue, error))
+        else:
+            # The numbers of the producer's batches are what makes retries harmless; see JournalQueue, I2.
+            self._producers[queue.journal] = self._client.producer(f"{spec.channel}/0", linger_s=0)
+            self._pump(queue.journal)
+
+    def _answered(
+        self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], sending: "asyncio.Future[AppendResult]"
+    ) -> None:
+        error = sending.exception()
+        assert error is None or isinstance(error, TidelogError)
+        if error is not None:
+            self._failed(queue, batch, error)
+            return
+        with self._lock:
+            queue.settled(batch)
+        batch.handle.future.set_result(sending.result())
+        self._free_room()
+        self._pump(queue.journal)
+
+    def _failed(self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], error: TidelogError) -> None:
+        with self._lock:
+            queue.settled(batch)
+        _fail(batch, error)
+        self._stop(queue, error)
+
+    def _stop(self, queue: JournalQueue[Handle], error: TidelogError) -> None:
+        with self._lock:
+            unsent = queue.stop(error)
+        for batch in unsent:
+            _fail(batch, queue.stopped())
+        self._free_room()
+
+    def _dependency_done(self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], done: AnyFuture) -> None:
+        self._soon(partial(self._dependency_met, queue, batch, done))
+
+    def _dependency_met(self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], done: AnyFuture) -> None:
+        failure = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if failure is None:
+            with self._lock:
+                queue.met(batch)
+            return
+        self._stop(queue, _not_sent(queue, failure))
+
+    def _free_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _fail(batch: FrameBatch[Handle], error: TidelogError) -> None:
+    batch.handle.future.set_exception(copy_of(error))
+    # Marks the exception as retrieved: a caller that does not wait finds the failure with its next append.
+    batch.handle.future.exception()
+
+
+def _not_sent(queue: JournalQueue[Handle], cause: BaseException) -> ProducerStoppedError:
+    error = ProducerStoppedError(
+        f"an append to {queue.journal} was not sent, because it depends on a failure: {cause!r}"
+    )
+    error.__cause__ = cause
+    return error
