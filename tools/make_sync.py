@@ -191,6 +191,7 @@ HANDLES: Final = (
         classes={"AsyncRocksMQConsumer": "RocksMQConsumer"}, names={"AsyncRocksMQ": "RocksMQCalls"},
     ),
     Handles("tidelog.gazette.stores.interface", "tidelog.gazette.stores._generated_interface"),
+    Handles("tidelog.gazette.stores.on_tidelog", "tidelog.gazette.stores._generated_on_tidelog"),
     Handles("tidelog.gazette.stores._postgres", "tidelog.gazette.stores._generated_postgres"),
 )  # fmt: skip
 PROTOCOLS: Final = (
@@ -376,6 +377,9 @@ class _WithoutAwait(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         node.attr = synchronous(node.attr)
         return self.generic_visit(node)
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:
+        return self._visited(ast.copy_location(ast.For(node.target, node.iter, node.body, node.orelse), node))
 
     def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
         return self._visited(ast.copy_location(ast.With(node.items, node.body), node))

@@ -1,9 +1,11 @@
 """Every checkpoint store commits a checkpoint with the state or neither, and lets only the latest instance commit.
 
-Method: the same tests on SQLite, on a real PostgreSQL, and on the synchronous twins of both, which run on threads.
+Method: the same tests on SQLite, on a real PostgreSQL, on a Tidelog server, and on the synchronous twins of the three,
+which run on threads.
 """
 
 import asyncio
+import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -13,13 +15,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from tidelog.gazette.stores import AsyncCheckpointStore, AsyncSqliteCheckpointStore, ConsumerFencedError
+from tidelog import AsyncClient, Client
+from tidelog.gazette.stores import (
+    AsyncCheckpointStore,
+    AsyncSqliteCheckpointStore,
+    AsyncTidelogCheckpointStore,
+    ConsumerFencedError,
+)
+from tidelog.gazette.stores.on_tidelog import COMMITS_PER_TRIM
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
-from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind
+from tidelog.testing import TestServer, start_server
+from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind, TidelogStores
 from tidelog_testing.servers.postgres import PostgresProcess
 
-KINDS = ["sqlite", "sqlite, synchronous", "postgres", "postgres, synchronous"]
+KINDS = [
+    "sqlite", "sqlite, synchronous", "postgres", "postgres, synchronous", "tidelog", "tidelog, synchronous",
+]  # fmt: skip
 ANY_CHECKPOINT = bytes(range(256))
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +41,26 @@ def postgres() -> Iterator[PostgresProcess]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def tidelog_server() -> Iterator[TestServer]:
+    with start_server() as running:
+        yield running
+
+
 @pytest.fixture(params=KINDS)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> StoreKind:
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreKind]:
     is_synchronous = request.param.endswith("synchronous")
     if request.param.startswith("sqlite"):
-        return SqliteStores(tmp_path / "state.db", is_synchronous=is_synchronous)
-    return PostgresStores(request.getfixturevalue("postgres"), is_synchronous=is_synchronous)
+        yield SqliteStores(tmp_path / "state.db", is_synchronous=is_synchronous)
+    elif request.param.startswith("postgres"):
+        yield PostgresStores(request.getfixturevalue("postgres"), is_synchronous=is_synchronous)
+    else:
+        endpoint = request.getfixturevalue("tidelog_server").endpoint
+        async with AsyncClient(endpoint) as client:
+            with Client(endpoint) as synchronous:
+                on_tidelog = TidelogStores(client, synchronous if is_synchronous else None, f"test{next(NUMBERS)}")
+                await on_tidelog.open()
+                yield on_tidelog
 
 
 @pytest.fixture
@@ -60,7 +87,7 @@ async def test_a_commit_is_there_for_the_next_instance_with_its_state(
 
 
 async def test_any_bytes_are_kept(store: AsyncCheckpointStore[Any]) -> None:
-    for checkpoint in (ANY_CHECKPOINT, b"", b"\0", b"x" * 1_000_000):
+    for checkpoint in (ANY_CHECKPOINT, b"", b"\0", b"x" * 3_000_000):
         await store.acquire()
         await store.begin()
         await store.commit(checkpoint)
@@ -266,3 +293,32 @@ async def test_a_role_without_the_right_to_create_tables_uses_the_existing_one(p
         await store.begin()
         await store.commit(b"by the guest")
     postgres.execute("DROP OWNED BY guest")
+
+
+async def test_tidelog_takes_over_from_an_instance_in_the_middle_of_a_transaction(tidelog_server: TestServer) -> None:
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        stores = TidelogStores(client, None, f"test{next(NUMBERS)}")
+        await stores.open()
+        async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
+            await earlier.acquire()
+            await stores.write(await earlier.begin(), "of the earlier")
+            assert await later.acquire() == b""
+            with pytest.raises(ConsumerFencedError):
+                await earlier.commit(b"too late")
+            await stores.write(await later.begin(), "of the later")
+            await later.commit(b"of the later")
+        assert await stores.keys() == ["of the later"]
+
+
+async def test_tidelog_deletes_old_checkpoints(tidelog_server: TestServer) -> None:
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        store = AsyncTidelogCheckpointStore(client, "trimmed")
+        await store.acquire()
+        for number in range(2 * COMMITS_PER_TRIM + 1):
+            await store.begin()
+            await store.commit(b"%d" % number)
+        left = [message.payload async for batch in client.scan("gazette.checkpoints.trimmed") for message in batch]
+        assert left == [b"%d" % (2 * COMMITS_PER_TRIM - 1), b"%d" % (2 * COMMITS_PER_TRIM)]
+        assert await store.acquire() == left[-1]
+        left = [message.payload async for batch in client.scan("gazette.checkpoints.trimmed") for message in batch]
+        assert left == [b"%d" % (2 * COMMITS_PER_TRIM)]

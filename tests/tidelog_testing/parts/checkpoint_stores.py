@@ -7,11 +7,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
+from tidelog import AsyncClient, Client
 from tidelog.gazette.stores import (
     AsyncCheckpointStore,
     AsyncSqliteCheckpointStore,
+    AsyncTidelogCheckpointStore,
     CheckpointStore,
     SqliteCheckpointStore,
+    TidelogCheckpointStore,
 )
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore, PostgresCheckpointStore
 from tidelog_testing.servers.postgres import PostgresProcess
@@ -113,3 +116,37 @@ class PostgresStores:
             await asyncio.to_thread(call, *values)
         else:
             await call(*values)
+
+
+class TidelogStores:
+    """Stores in one Tidelog server. The state is a channel, whose keys are payloads."""
+
+    def __init__(self, client: AsyncClient, synchronous: Client | None, name: str) -> None:
+        """Make stores with synchronous twins if there is a synchronous client; ``name`` is unique for each test."""
+        self._client = client
+        self._synchronous = synchronous
+        self._name = name
+
+    async def open(self) -> None:
+        """Create the channel of the state."""
+        await self._client.create_channel(f"{self._name}.state")
+
+    def new(self, consumer: str = "flights") -> AsyncCheckpointStore[Any]:
+        channel = f"{self._name}.checkpoints.{consumer.encode().hex()}"
+        if self._synchronous is not None:
+            return OnThread(TidelogCheckpointStore(self._synchronous, consumer, channel=channel))
+        return AsyncTidelogCheckpointStore(self._client, consumer, channel=channel)
+
+    async def write(self, transaction: Any, key: str) -> None:
+        appended = transaction.append(f"{self._name}.state/0", key.encode())
+        if self._synchronous is None:
+            await appended
+
+    async def keys(self) -> list[str]:
+        return sorted([m.payload.decode() async for b in self._client.scan(f"{self._name}.state") for m in b])
+
+    async def end(self, transaction: Any) -> None:
+        if self._synchronous is not None:
+            await asyncio.to_thread(transaction.commit)
+        else:
+            await transaction.commit()

@@ -1,0 +1,148 @@
+"""Checkpoints in a channel of a Tidelog server, for consumers whose state is in Tidelog too.
+
+The fence is the fencing token of the channel's vchannel: each acquisition sets a greater one, and the transaction of a
+commit appends its checkpoint on the condition that the vchannel still has the token of its instance.
+"""
+
+from typing import Final
+
+from tidelog.client import AsyncClient
+from tidelog.errors import FencedError, TransactionStateError
+from tidelog.gazette.stores.errors import (
+    ALREADY_OPEN,
+    ENDED_BY_HANDLER,
+    NOT_ACQUIRED,
+    NOT_OPEN,
+    ConsumerFencedError,
+)
+from tidelog.message import Message
+from tidelog.tick import Tick
+from tidelog.txn.transaction import AsyncTransaction
+
+CHANNEL_PREFIX: Final = "gazette.checkpoints."
+"""The default channel of a consumer is this and its name."""
+# A message has at most 1 MiB.
+PART_BYTES: Final = 1 << 19
+# Checkpoints before the last one are deleted after this number of commits: an acquisition reads at most as many.
+COMMITS_PER_TRIM: Final = 100
+
+
+class AsyncTidelogCheckpointStore:
+    """A consumer's checkpoint in a channel of its own, which is created if missing.
+
+    The handler gets an ``AsyncTransaction``: what it appends and the checkpoint are committed together. Positions of
+    consumer groups may be committed in it too. The channel contains checkpoints only, and the store deletes old ones,
+    so the caller needs ``channel.truncate`` on it besides ``channel.append`` and ``channel.read``.
+
+    Args:
+        client: Client of the server, which the caller closes.
+        consumer: Name of the consumer, unique in the server.
+        channel: Name of the channel; by default ``gazette.checkpoints.<consumer>``, for which the name must consist of
+            the characters of a channel's name.
+    """
+
+    def __init__(self, client: AsyncClient, consumer: str, *, channel: str = "") -> None:
+        if not consumer:
+            raise ValueError("the name of the consumer is empty, expected at least one character")
+        self._client = client
+        self._consumer = consumer
+        self._vchannel = f"{channel or CHANNEL_PREFIX + consumer}/0"
+        self._transaction: AsyncTransaction | None = None
+        # The fencing token of the acquisition; 0 if the store is not acquired.
+        self._token = 0
+        # First tick of the last checkpoint; 0 before the first.
+        self._last_tick = Tick(0)
+        self._commits = 0
+
+    async def acquire(self) -> bytes:
+        """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
+        self._token = 0
+        await self.rollback()
+        await self._client.ensure_channel(self._vchannel.partition("/")[0])
+        token = await self._raise_token()
+        # Ordering: with the token raised, no earlier instance can commit after what is read now.
+        checkpoint = await self._last_checkpoint()
+        if self._last_tick:
+            await self._client.trim(self._vchannel, self._last_tick)
+        self._token, self._commits = token, 0
+        return checkpoint
+
+    async def begin(self) -> AsyncTransaction:
+        """Begin a transaction and return it. See ``AsyncCheckpointStore.begin``."""
+        if not self._token:
+            raise RuntimeError(NOT_ACQUIRED)
+        if self._transaction is not None:
+            raise RuntimeError(ALREADY_OPEN)
+        self._transaction = self._client.txn()
+        return self._transaction
+
+    async def commit(self, checkpoint: bytes) -> None:
+        """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
+        if self._transaction is None:
+            raise RuntimeError(NOT_OPEN)
+        transaction, token = self._transaction, self._token
+        # Until the commit is known to have succeeded.
+        self._transaction, self._token = None, 0
+        try:
+            await transaction.append(self._vchannel, parts_of(checkpoint), fencing_token=token)
+        except TransactionStateError as error:
+            raise RuntimeError(ENDED_BY_HANDLER) from error
+        try:
+            result = await transaction.commit()
+        except FencedError as error:
+            await transaction.rollback()
+            if error.fencing_token != token:
+                raise
+            raise ConsumerFencedError(self._consumer) from error
+        assert result is not None, "the transaction has the messages of the checkpoint"
+        self._token, self._last_tick = token, result.results[self._vchannel].first_tick
+        self._commits += 1
+        if self._commits % COMMITS_PER_TRIM == 0:
+            await self._client.trim(self._vchannel, self._last_tick)
+
+    async def rollback(self) -> None:
+        """Discard the open transaction; does nothing if no transaction is open."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        try:
+            await transaction.rollback()
+        except TransactionStateError:
+            # The handler has committed it, so there is nothing to discard.
+            return
+
+    async def aclose(self) -> None:
+        """Discard the open transaction. Closing again does nothing. The client stays open."""
+        self._token = 0
+        await self.rollback()
+
+    async def _raise_token(self) -> int:
+        """Set a fencing token that no other instance has, and return it."""
+        while True:
+            # A tick is unique in the cluster and greater than earlier ones of the node.
+            token = (await self._client.allocate_ticks())[0]
+            try:
+                await self._client.fence(self._vchannel, token)
+            except FencedError:
+                # Another instance took its token later, and was faster: acquire after it.
+                continue
+            return token
+
+    async def _last_checkpoint(self) -> bytes:
+        """Return the last checkpoint in the channel, and note its tick; empty before the first."""
+        parts: list[bytes] = []
+        checkpoint, first_tick = b"", Tick(0)
+        async for batch in self._client.scan(self._vchannel):
+            for message in batch:
+                first_tick = first_tick if parts else message.tick
+                parts.append(message.payload)
+                if message.type == 0:
+                    checkpoint, self._last_tick = b"".join(parts), first_tick
+                    parts = []
+        return checkpoint
+
+
+def parts_of(checkpoint: bytes) -> list[Message]:
+    """Return the messages of a checkpoint, whose types count down the messages that follow."""
+    parts = [checkpoint[begin : begin + PART_BYTES] for begin in range(0, len(checkpoint), PART_BYTES)] or [b""]
+    return [Message(part, type=len(parts) - 1 - index) for index, part in enumerate(parts)]
