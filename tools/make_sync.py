@@ -146,6 +146,9 @@ CALLERS: Final = (
     ),
     Caller("tidelog.admin.tokens", "AsyncTokenCalls", "TokenCalls", f"{_SYNC}.tokens"),
     Caller("tidelog.admin.checkpoints", "AsyncCheckpointCalls", "CheckpointCalls", f"{_SYNC}.checkpoints"),
+    Caller(
+        "tidelog.admin.journals", "AsyncJournalCalls", "JournalCallsBase", f"{_SYNC}.journals", attribute="_journals"
+    ),
     Caller("tidelog.groups.calls", "AsyncGroupCalls", "GroupCalls", f"{_SYNC}.groups", made={"consumer": "Consumer"}),
     Caller("tidelog.txn.calls", "AsyncTransactionCalls", "TransactionCalls", f"{_SYNC}.transactions"),
     Caller(
@@ -287,7 +290,7 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
     if "property" in map(ast.unparse, node.decorator_list):
         return f"    @property\n{head}{returns}:\n{doc}        return self.{caller.attribute}.{node.name}\n"
     call = f"self.{caller.attribute}.{node.name}({passed(node.args)})"
-    items = re.fullmatch(r"AsyncIterator\[(.*)\]", returns)
+    items = re.fullmatch(r"AsyncIterator\[(.*)\]|AsyncGenerator\[(.*), None\]", returns)
     if node.name in caller.made:
         returns = caller.made[node.name]
         body = f"async def make() -> {returns}: return {returns}({call})\n        return background.run(make())"
@@ -295,7 +298,7 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
         returns = caller.wrapped[node.name]
         body = f"return {returns}({call})"
     elif items:
-        returns = f"Iterator[{items[1]}]"
+        returns = f"Iterator[{items[1] or items[2]}]"
         body = f"return background.iterate({call})"
     else:
         body = call if isinstance(node, ast.FunctionDef) else f"background.run({call})"

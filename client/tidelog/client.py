@@ -16,6 +16,7 @@ from tidelog.admin.broadcasts import AsyncBroadcastCalls, BroadcastIds
 from tidelog.admin.channel_types import ChannelSettings
 from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.checkpoints import AsyncCheckpointCalls
+from tidelog.admin.journals import AsyncJournalCalls
 from tidelog.admin.nodes import AsyncNodeCalls
 from tidelog.admin.tokens import AsyncTokenCalls
 from tidelog.append.contents import as_messages
@@ -147,6 +148,7 @@ class AsyncClient(
         self._made_by_pid = os.getpid()
         self._open_session: _ClientSession | None = None
         self._is_closed = False
+        self.journals = AsyncJournalCalls(self._transport, timeout_s)
 
     def channel(self, name: str) -> AsyncChannel:
         """Return a handle for a channel. Does no I/O and does not validate the name."""

@@ -41,6 +41,7 @@ The tree::
     │   ├── GroupFencedError         stop processing: another member processes these messages
     │   ├── ConsumeForgottenError    find out what is missing, and seek there
     │   └── GroupPositionMovedError  resume at the group's position
+    ├── JournalRevisionError         list the journals, then decide again
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnauthenticatedError         present a valid token or certificate
     ├── PermissionDeniedError        request the permission, or correct the name
@@ -251,6 +252,14 @@ class GroupPositionMovedError(GroupError, reasons=("REASON_GROUP_POSITION_MOVED"
 
     vchannel = text_value("The vchannel.")
     next_tick = tick_value("The group's position.")
+
+
+class JournalRevisionError(TidelogError, reasons=("REASON_JOURNAL_REVISION_MISMATCH",)):
+    """A journal does not have the expected revision: it was changed, created or deleted. Nothing was applied."""
+
+    name = text_value("The journal.")
+    expected_revision = number_value("The revision that the caller expected; 0 for no journal.")
+    revision = number_value("The revision of the journal; 0 if it does not exist.")
 
 
 class BarrierNotReachedError(TidelogError, TimeoutError, reasons=("REASON_BARRIER_NOT_REACHED",)):

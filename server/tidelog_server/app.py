@@ -326,7 +326,10 @@ class Server:
                 audit.note(started)
         if security.looks_at_calls:
             quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
-            guard = Guard(security.authenticator, audit, quotas, self._metrics, fields_of)
+            guard = Guard(
+                security.authenticator, audit, quotas, self._metrics,
+                fields_of=fields_of, journal_of=self._node.journals.name_of,
+            )  # fmt: skip
             security.on_failure = guard.unauthenticated
             self._tasks.start("guard", guard.run())
         server = config.server

@@ -23,9 +23,11 @@ from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 pytestmark = pytest.mark.crash
 
 DOOMED = "doomed"
-# The load has no broadcasts and groups; their failpoints are in test_kill_broadcasts and test_kill_groups.
+# The load has no broadcasts, groups and journals; their failpoints are in tests of their own.
 POINTS = [
-    point for point in Failpoint if not point.startswith(("broadcast", "group", "backup", "restore", "mid_checkpoint"))
+    point
+    for point in Failpoint
+    if not point.startswith(("broadcast", "group", "journal", "backup", "restore", "mid_checkpoint"))
 ]
 # The greatest hit at which a server dies; there are many groups, and few trims and drops.
 LAST_HIT = dict.fromkeys(Failpoint, 60) | {

@@ -110,6 +110,7 @@ PUBLIC_NAMES = [
     "GroupPositionMovedError",
     "GroupSummary",
     "InvalidRequestError",
+    "JournalRevisionError",
     "LastTickMismatchError",
     "Message",
     "MessageHandler",

@@ -117,9 +117,14 @@ class AsyncChannelCalls(ServiceCalls):
             channels += map(_wire.channel_description, answer.channels)
         return channels
 
-    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name."""
-        request = pb.ListChannelsRequest(prefix=prefix)
+    async def list_channels(
+        self, prefix: str = "", *, include_system: bool = False
+    ) -> AsyncIterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name.
+
+        System channels, whose names begin with ``_``, are yielded only with ``include_system`` or with such a prefix.
+        """
+        request = pb.ListChannelsRequest(prefix=prefix, include_system=include_system)
         async for answer in self._pages(lambda services: services.channels.ListChannels, request):
             for channel in answer.channels:
                 yield _wire.channel_description(channel)

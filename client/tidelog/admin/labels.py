@@ -42,3 +42,31 @@ class LabelSet(Mapping[str, tuple[str, ...]]):
 
     def __len__(self) -> int:
         return len({name for name, _ in self.labels})
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """Matches labels called ``name``.
+
+    Attributes:
+        name: Name of the label, or ``name`` for the journal's name, or ``prefix`` for the paths above it.
+        value: Its value; empty for any.
+        is_prefix: True if its value only has to begin with ``value``.
+    """
+
+    name: str
+    value: str = ""
+    is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Selects journals by their labels. Without terms it selects every journal.
+
+    Attributes:
+        include: For each name among them, at least one term with that name must match.
+        exclude: None of them may match.
+    """
+
+    include: tuple[LabelTerm, ...] = ()
+    exclude: tuple[LabelTerm, ...] = ()

@@ -8,6 +8,7 @@ from tidelog.client import (
     AsyncClient,
 )  # fmt: skip
 from tidelog.sync.generated.client import ClientBase
+from tidelog.sync.journals import JournalCalls
 from tidelog.sync.wal import Wal
 from tidelog.transport.background import background
 from tidelog.transport.credentials import TlsOptions, TokenSource
@@ -40,6 +41,7 @@ class Client(ClientBase):
             endpoint, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
             max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id, tls=tls, token=token,
         )  # fmt: skip
+        self.journals = JournalCalls(self._client.journals)
         background.add(self._client)
 
     def wal(self) -> Wal:

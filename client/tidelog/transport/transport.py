@@ -26,6 +26,7 @@ from tidelog.v1 import (
     cluster_service_pb2_grpc,
     group_service_pb2,
     group_service_pb2_grpc,
+    journal_service_pb2_grpc,
     token_service_pb2_grpc,
     transaction_service_pb2_grpc,
     wal_service_pb2,
@@ -87,6 +88,7 @@ _STUBS: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_service_pb2_grpc.ClusterServiceStub,
     token_service_pb2_grpc.TokenServiceStub,
     backup_service_pb2_grpc.BackupServiceStub,
+    journal_service_pb2_grpc.JournalServiceStub,
 )
 
 
@@ -119,7 +121,7 @@ class Connection:
         append_stream: Method AppendStream, with requests as bytes.
         scan: Method Scan, with responses as bytes.
         join_group: Method JoinGroup.
-        wal, channels, transactions, broadcasts, groups, cluster, tokens, backups: Stubs of the services.
+        wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals: Stubs of the services.
         scans: Number of scans and long-waiting calls in progress on it.
     """
 
@@ -135,6 +137,7 @@ class Connection:
     cluster: Any
     tokens: Any
     backups: Any
+    journals: Any
     scans: int = 0
 
 

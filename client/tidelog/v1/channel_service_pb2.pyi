@@ -105,14 +105,16 @@ class DescribeChannelsResponse(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListChannelsRequest(_message.Message):
-    __slots__ = ("prefix", "page_size", "page_token")
+    __slots__ = ("prefix", "page_size", "page_token", "include_system")
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     prefix: str
     page_size: int
     page_token: str
-    def __init__(self, prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    include_system: bool
+    def __init__(self, prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., include_system: _Optional[bool] = ...) -> None: ...
 
 class ListChannelsResponse(_message.Message):
     __slots__ = ("channels", "next_page_token")

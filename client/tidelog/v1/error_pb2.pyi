@@ -84,6 +84,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_STORAGE_UNREADABLE: _ClassVar[Reason]
     REASON_APPLICATION_FORGOTTEN: _ClassVar[Reason]
     REASON_PRODUCER_FORGOTTEN: _ClassVar[Reason]
+    REASON_JOURNAL_REVISION_MISMATCH: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -155,6 +156,7 @@ REASON_CHECKPOINT_FAILED: Reason
 REASON_STORAGE_UNREADABLE: Reason
 REASON_APPLICATION_FORGOTTEN: Reason
 REASON_PRODUCER_FORGOTTEN: Reason
+REASON_JOURNAL_REVISION_MISMATCH: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")

@@ -9,7 +9,7 @@ Keys under the root (see docs/reference/format.md)::
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from tidelog_server.core.limits import (
     MAX_VCHANNELS,
     WHOLE_PERCENT,
 )
+from tidelog_server.core.names import journal_channel
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
@@ -58,6 +59,7 @@ class NewChannels:
         retention: Retention settings.
         is_placed: True if a cluster chooses the nodes; False to create the channels on this node.
         tenant: Tenant of the creating principal.
+        journals: Names of the journals whose frames the channels will hold; the server names the channels.
     """
 
     number: int = 0
@@ -66,6 +68,7 @@ class NewChannels:
     retention: Retention = KEEP_FOR_EVER
     is_placed: bool = True
     tenant: Tenant = NO_TENANT
+    journals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class ChannelRecord:
             index.
         node_id: Node that owns the channel; empty on a standalone server.
         tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
+        journal: Name of the journal whose frames it holds; empty for other channels.
     """
 
     name: str
@@ -94,6 +98,7 @@ class ChannelRecord:
     cuts: tuple[tuple[int, GroupCut], ...] = ()
     node_id: str = ""
     tenant: str = ""
+    journal: str = ""
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
@@ -109,6 +114,8 @@ class ChannelRecord:
             fields["cuts"] = [[index, _fields(cut)] for index, cut in self.cuts]
         if self.tenant:
             fields["tenant"] = self.tenant
+        if self.journal:
+            fields["journal"] = self.journal
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -204,6 +211,15 @@ class Catalog:
         """Return all records of other nodes by name, including channels that are being destroyed."""
         return self._foreign
 
+    def journal_of(self, channel: str) -> str | None:
+        """Return the journal whose frames a channel of any node holds; None if the channel does not exist."""
+        record = self._records.get(channel) or self._foreign.get(channel)
+        return None if record is None else record.journal
+
+    def revision_of(self, name: str) -> int:
+        """Return the revision of the record of an existing channel."""
+        return self._revisions[name]
+
     def loads(self) -> dict[str, int]:
         """Return the number of vchannels of this node and of each other node that has any."""
         loads = {self._node_id: self._vchannels_usage.total}
@@ -249,10 +265,19 @@ class Catalog:
         nodes: Sequence[str] = (),
         *,
         percent: int = WHOLE_PERCENT,
+        also: Callable[[Sequence[ChannelRecord]], Sequence[Change]] = lambda _: (),
     ) -> list[ChannelRecord]:
-        """Create channels called ``names``, or ``new.number`` channels with free names; durable, all or none.
+        """Create channels called ``names``, or those of journals, or ``new.number`` channels with free names.
 
-        ``nodes`` has the owner of each channel, in the same order; if empty, this node owns all.
+        Durable, all or none. The channel of a journal is named by its vchannel's id, which is never reused.
+
+        Args:
+            names: Names; empty if the server names the channels.
+            new: Properties.
+            created_tick: Tick of the creation.
+            nodes: Owner of each channel, in the same order; if empty, this node owns all.
+            percent: Bounds the share of a principal.
+            also: Returns further changes for the same commit from the new records.
 
         Raises:
             ChannelAlreadyExistsError: A name is taken. Nothing happened.
@@ -262,31 +287,36 @@ class Catalog:
         """
         if taken := [name for name in names if name in self._revisions]:
             raise ChannelAlreadyExistsError.of(taken)
-        vchannels, count = new.vchannels, len(names) or new.number
+        vchannels, count = new.vchannels, len(names) or len(new.journals) or new.number
         assert 0 < vchannels
         assert len(set(names)) == len(names)
         nodes = nodes or [self._node_id] * count
         self._check_room(nodes.count(self._node_id), vchannels, new.tenant, percent)
         (first_id, id_revision) = self._counters[self._vchannel_id_key]
         (number, number_revision) = self._counters[self._channel_number_key]
-        new_names, next_number = (list(names), number) if names else self._free_names(new.number, number)
-        next_id = first_id + vchannels * len(new_names)
+        next_id = first_id + vchannels * count
+        ids = range(first_id, next_id, vchannels)
+        new_names, next_number = list(names) or list(map(journal_channel, ids)), number
+        if not names and not new.journals:
+            new_names, next_number = self._free_names(new.number, number)
+        journals = new.journals or ("",) * count
         records = [
             ChannelRecord(
                 name, tuple(range(begin, begin + vchannels)), new.owner, created_tick, retention=new.retention,
-                node_id=node_id, tenant=new.tenant.hex(),
+                node_id=node_id, tenant=new.tenant.hex(), journal=journal,
             )
-            for name, node_id, begin in zip(new_names, nodes, range(first_id, next_id, vchannels), strict=True)
+            for name, node_id, begin, journal in zip(new_names, nodes, ids, journals, strict=True)
         ]  # fmt: skip
         changes: list[Change] = [Put(self._channel_key(record.name), record.encode(), 0) for record in records]
         changes.append(Put(self._vchannel_id_key, str(next_id).encode(), id_revision))
-        if not names:
+        if next_number != number:
             changes.append(Put(self._channel_number_key, str(next_number).encode(), number_revision))
+        changes += also(records)
         revision = await self._metadata.commit(changes)
         for record in records:
             self._learn(record, revision)
         self._counters[self._vchannel_id_key] = (next_id, revision)
-        if not names:
+        if next_number != number:
             self._counters[self._channel_number_key] = (next_number, revision)
         return records
 

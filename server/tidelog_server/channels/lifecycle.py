@@ -1,6 +1,6 @@
 """Creates, alters, destroys and describes channels."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,7 @@ from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionCha
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.metadata.store import RevisionConflictError, SharedMetadataStore
+from tidelog_server.metadata.store import Change, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import VchannelTail
 
@@ -98,6 +98,8 @@ class Lifecycle:
         self._retainer = retainer
         self._groups = groups
         self._transactions = transactions
+        # Called after channels of journals were opened.
+        self.on_journals_opened: Callable[[], None] = lambda: None
         self._catalog: Catalog
         self._broadcasts: BroadcastsToChannels
 
@@ -165,10 +167,7 @@ class Lifecycle:
                     await self._catalog.refresh(names)
             else:
                 raise MetadataUnavailableError(f"{MAX_CREATE_ATTEMPTS} attempts conflicted with those of other nodes")
-            await self._open([record for record in created if record.name in self._catalog.records()])
-            for record in created:
-                if record.name in self._catalog.foreign():
-                    self._directory.add_foreign(record.name)
+            await self.open_created(created)
         if wanted.is_placed:
             await self._directory.ownership.notify(created)
         return [self.describe_anywhere(name) for name in names or [record.name for record in created]]
@@ -188,6 +187,29 @@ class Lifecycle:
         nodes = ownership.place(len(missing) or wanted.number, wanted.vchannels) if wanted.is_placed else []
         percent = self._node.admission.limits.max_principal_percent
         return await self._catalog.create(missing, wanted, tick, nodes, percent=percent)
+
+    async def create_with(
+        self, wanted: NewChannels, also: Callable[[Sequence[ChannelRecord]], Sequence[Change]]
+    ) -> list[ChannelRecord]:
+        """Create the channels of journals in one commit with the changes that ``also`` returns for them.
+
+        The caller holds the directory's ``changes``, and then calls ``open_created`` and notifies the other nodes.
+
+        Raises:
+            RateLimitRejectedError: There are too many channels.
+            RevisionConflictError: Another node was faster. Nothing happened.
+        """
+        tick = await self._node.shared.oracle.allocate(1)
+        nodes = self._directory.ownership.place(len(wanted.journals), wanted.vchannels)
+        percent = self._node.admission.limits.max_principal_percent
+        return await self._catalog.create((), wanted, tick, nodes, percent=percent, also=also)
+
+    async def open_created(self, created: Sequence[ChannelRecord]) -> None:
+        """Open new channels of this node, and list those of other nodes. The caller holds ``changes``."""
+        await self._open([record for record in created if record.name in self._catalog.records()])
+        for record in created:
+            if record.name in self._catalog.foreign():
+                self._directory.add_foreign(record.name)
 
     def _record(self, name: str) -> ChannelRecord | None:
         """Return the record of any node's channel; None if it does not exist or is being destroyed on this node."""
@@ -242,6 +264,8 @@ class Lifecycle:
         await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
         for record in records:
             self._retainer.watch(record, self._directory.add(record))
+        if any(record.journal for record in records):
+            self.on_journals_opened()
 
     async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelState]:
         """Change settings of channels, all or none, durably; return them in the order requested.

@@ -19,6 +19,17 @@ MAX_VCHANNELS: Final = 100_000
 MAX_CHANNELS_PER_REQUEST: Final = 100
 MAX_CHANGES_PER_COMMIT: Final = 127
 MAX_OWNER_FIELD_BYTES: Final = 256
+# Journals changed in one atomic change of the metadata store: a new one is two records, and 120 records and a counter
+# fit. The specifications of a request have at most 1 MiB, because etcd accepts at most 1.5 MiB.
+MAX_JOURNALS_PER_REQUEST: Final = 60
+MIN_JOURNAL_NAME_CHARACTERS: Final = 4
+MAX_JOURNAL_NAME_CHARACTERS: Final = 512
+MIN_LABEL_NAME_CHARACTERS: Final = 2
+MAX_LABEL_NAME_CHARACTERS: Final = 64
+MAX_LABEL_VALUE_CHARACTERS: Final = 1_024
+# Names and values of one journal together.
+MAX_JOURNAL_LABELS_BYTES: Final = 16 * KIB
+MAX_SELECTOR_TERMS: Final = 256
 MAX_LIST_PAGE: Final = 1_000
 
 # Retention. Sums of ages or sizes stay far below 64 bits; an age of 2^43 ms is 278 years.

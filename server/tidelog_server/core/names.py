@@ -9,7 +9,9 @@ from tidelog_server.core.errors import InvalidNameError
 from tidelog_server.core.limits import (
     MAX_CHANNEL_NAME_CHARACTERS,
     MAX_GROUP_NAME_CHARACTERS,
+    MAX_JOURNAL_NAME_CHARACTERS,
     MAX_VCHANNELS_PER_CHANNEL,
+    MIN_JOURNAL_NAME_CHARACTERS,
 )
 
 CHANNEL_NAME_PATTERN: Final = f"[a-z0-9][a-z0-9._-]{{0,{MAX_CHANNEL_NAME_CHARACTERS - 1}}}"
@@ -20,6 +22,14 @@ _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
 """Administrative calls and refusals, see security.audit. Only the server appends to it."""
+JOURNAL_CHANNEL_PREFIX: Final = "_journal."
+"""Prefix of the channels with the frames of journals. The server creates them; callers append to them and read them."""
+_JOURNAL_CHANNEL: Final = re.compile(re.escape(JOURNAL_CHANNEL_PREFIX) + "[1-9][0-9]{0,18}", re.ASCII)
+TOKEN_CHARACTERS: Final = "A-Za-z0-9_+/.=%-"
+"""The characters of names and labels of journals, as the inside of a character class."""
+_JOURNAL_NAME: Final = re.compile(
+    f"[{TOKEN_CHARACTERS}]{{{MIN_JOURNAL_NAME_CHARACTERS},{MAX_JOURNAL_NAME_CHARACTERS}}}", re.ASCII
+)
 _SHOWN_CHARACTERS: Final = 64
 # Cache of parsed names; each append and scan parses one.
 _NAMES_KEPT: Final = 4_096
@@ -50,6 +60,41 @@ def check_channel_name(name: str) -> str:
             f"at most {MAX_CHANNEL_NAME_CHARACTERS} characters"
         )
         raise InvalidNameError(shown(name), expected=hint)
+    return name
+
+
+def check_existing_channel_name(name: str) -> str:
+    """As ``check_channel_name``; ``name`` may also be the channel of a journal, which callers cannot create."""
+    return name if is_journal_channel(name) else check_channel_name(name)
+
+
+def is_journal_channel(name: str) -> bool:
+    """Return whether this is the channel of a journal, existing or not."""
+    return name.startswith(JOURNAL_CHANNEL_PREFIX) and _JOURNAL_CHANNEL.fullmatch(name) is not None
+
+
+def journal_channel(journal_id: int) -> str:
+    """Return the channel with the frames of a journal."""
+    return f"{JOURNAL_CHANNEL_PREFIX}{journal_id}"
+
+
+def check_journal_name(name: str) -> str:
+    """Return ``name`` if it is a valid journal name: a clean relative path.
+
+    Source: Gazette's journal names.
+
+    Raises:
+        InvalidNameError: It is not. Nothing happened.
+    """
+    if not _JOURNAL_NAME.fullmatch(name):
+        raise InvalidNameError(
+            shown(name), expected=f"{MIN_JOURNAL_NAME_CHARACTERS} to {MAX_JOURNAL_NAME_CHARACTERS} letters, digits and "
+            "'-_+/.=%'",
+        )  # fmt: skip
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise InvalidNameError(
+            shown(name), expected="a clean relative path: no '/' at either end, no '//', and no part '.' or '..'"
+        )
     return name
 
 
@@ -90,7 +135,7 @@ def parse_vchannel_name(name: str) -> VchannelName:
         InvalidNameError: The name is invalid. Nothing happened.
     """
     channel, slash, index = name.partition("/")
-    check_channel_name(channel)
+    check_existing_channel_name(channel)
     if not slash:
         return VchannelName(channel, None)
     if not _INDEX.fullmatch(index) or int(index) >= MAX_VCHANNELS_PER_CHANNEL:

@@ -15,6 +15,7 @@ from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.lag import LagMeter
+from tidelog_server.journals.journals import Journals
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.scan.planner import ScanPlanner
@@ -53,6 +54,7 @@ class Node:
             log, tasks, self.directory,
             retainer=self._retainer, groups=self.groups, transactions=self.transactions,
         )  # fmt: skip
+        self.journals = Journals(log, tasks, self.directory, self.lifecycle)
         self.planner: ScanPlanner
         self.lag_meter: LagMeter
         self._broadcasts: Broadcasts | None = None
@@ -82,6 +84,8 @@ class Node:
         # Groups and broadcasts are local to this node, so their records have a root of their own.
         await self._open(metadata, catalog, f"{ROOT}/local/{cluster.node_id}")
         self._tasks.start("channels", self.lifecycle.follow(metadata))
+        self._tasks.start("journals", self.journals.follow(metadata))
+        self._tasks.start("journal-channels", self.journals.collect())
 
     async def _open(self, metadata: MetadataStore, catalog: Catalog, root: str) -> None:
         log, tasks = self.log, self._tasks
@@ -97,6 +101,7 @@ class Node:
         self.prepared.open()
         await self.groups.open(metadata, commits, root)
         await self._broadcasts.open()
+        await self.journals.open(metadata, catalog, ROOT)
         self.lag_meter = LagMeter(log.store, self.groups.durable, self._readers, log.clock, log.metrics)
         tasks.start("lag", self.lag_meter.run())
         tasks.start("reclaim", log.reclaim())

@@ -9,6 +9,7 @@ from tidelog_server.channels.catalog import Catalog, ChannelRecord, check_owners
 from tidelog_server.core.broadcasts import BroadcastState
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.groups.catalog import GroupCatalog, check_positions
+from tidelog_server.journals.catalog import JournalCatalog, check_journals
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
@@ -31,6 +32,9 @@ async def check_records(
     catalog = Catalog(metadata, root)
     await catalog.open()
     check_owners(catalog.records().values(), batches)
+    journals = JournalCatalog(metadata, root)
+    await journals.open()
+    check_journals(journals.records.values(), catalog.records())
     commits = SharedCommits(metadata, TaskOwner(_no_task))
     groups = GroupCatalog(metadata, commits, root)
     await groups.open()

@@ -17,6 +17,7 @@ from tidelog.v1 import (
     channel_service_pb2,
     cluster_service_pb2,
     group_service_pb2,
+    journal_service_pb2,
     token_service_pb2,
     transaction_service_pb2,
     wal_service_pb2,
@@ -38,6 +39,7 @@ from tidelog_server.rpc.services.channels import ChannelService
 from tidelog_server.rpc.services.cluster import ClusterService
 from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.groups import GroupService
+from tidelog_server.rpc.services.journals import JournalService
 from tidelog_server.rpc.services.scan import ScanCalls
 from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
@@ -69,6 +71,7 @@ _SERVICES: Final = tuple(
         (token_service_pb2.DESCRIPTOR, "TokenService"),
         (cluster_service_pb2.DESCRIPTOR, "ClusterService"),
         (backup_service_pb2.DESCRIPTOR, "BackupService"),
+        (journal_service_pb2.DESCRIPTOR, "JournalService"),
     )
 )
 
@@ -247,6 +250,7 @@ def _services(node: Node, checkpoints: Checkpoints, security: Security, *, syncs
         TokenService(security),
         ClusterService(node.cluster, directory.ownership, node.lifecycle, log),
         BackupService(checkpoints),
+        JournalService(node.journals, log),
     )
 
 

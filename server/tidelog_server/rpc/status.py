@@ -17,6 +17,7 @@ from tidelog_server.core.errors import access as access_errors
 from tidelog_server.core.errors import applications as app_errors
 from tidelog_server.core.errors import cluster as cluster_errors
 from tidelog_server.core.errors import forgotten as forgotten_errors
+from tidelog_server.core.errors import journals as journal_errors
 from tidelog_server.core.errors import storage as storage_errors
 
 _Code = grpc.StatusCode
@@ -84,6 +85,7 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.LastTickMismatchError,
         errors.BroadcastAbortedError,
         errors.GroupPositionMovedError,
+        journal_errors.JournalRevisionMismatchError,
     ),
     _Code.PERMISSION_DENIED: (
         errors.TransactionForeignError,

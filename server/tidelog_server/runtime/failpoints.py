@@ -28,6 +28,8 @@ class Failpoint(StrEnum):
     TXN_COMMITTED = "txn_committed"
     GROUP_MID_CREATE = "group_mid_create"
     GROUP_MID_DESTROY = "group_mid_destroy"
+    JOURNAL_MID_APPLY = "journal_mid_apply"
+    JOURNAL_MID_DELETE = "journal_mid_delete"
     BROADCAST_KEYS_HELD = "broadcast_keys_held"
     BROADCAST_ACCEPTED = "broadcast_accepted"
     BROADCAST_APPENDED = "broadcast_appended"

@@ -6,14 +6,17 @@ The wrapper of the call in ``rpc.calls`` sets them; tasks that a handler starts 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from typing import Final
 
 from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors.access import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
-from tidelog_server.core.names import shown
+from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, shown
 from tidelog_server.security.authenticator import Principal, Shown
-from tidelog_server.security.grants import Verb
+from tidelog_server.security.grants import OF_JOURNALS, ON_JOURNAL_CHANNELS, Verb
 from tidelog_server.security.quotas import PrincipalQuota
+
+_WITH_SLASHES: Final = OF_JOURNALS | {Verb.BROADCAST_KEY}
 
 
 class Access:
@@ -30,7 +33,8 @@ class Access:
     """
 
     __slots__ = (
-        "_allowed", "_denied", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task", "tenant",
+        "_allowed", "_denied", "_journal_of", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task",
+        "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +45,9 @@ class Access:
         quota: PrincipalQuota,
         *,
         on_denied: Callable[["Access", Verb, str], None],
+        journal_of: Callable[[str], str],
     ) -> None:
+        """``journal_of`` returns the journal whose frames a channel holds; empty for other channels."""
         self.method = method
         self.shown = shown_by
         self.principal = principal
@@ -51,31 +57,43 @@ class Access:
         self.task: asyncio.Task[object] | None = None
         self.is_ended = False
         self._on_denied = on_denied
+        self._journal_of = journal_of
         self._allowed: set[tuple[Verb, str]] = set()
         self._denied: set[tuple[Verb, str]] = set()
 
     def require(self, verb: Verb, name: str) -> None:
-        """Check that ``verb`` is permitted on a channel, vchannel, group or domain. A repeated check is one look-up.
+        """Check that ``verb`` is permitted on a channel, vchannel, group, journal or domain.
+
+        A repeated check is one look-up. The channel of a journal needs the permission on the journal. A channel never
+        belongs to another journal, so a permission that was found stays valid.
 
         Raises:
             PermissionDeniedError: It is not permitted. Raised whether or not the name exists.
         """
         key = (verb, name)
         if key not in self._allowed:
-            # A domain of resource keys may contain a slash; it has no index.
-            pattern_name = name if verb is Verb.BROADCAST_KEY else name.partition("/")[0]
-            if not self.principal.grants.allow(verb, pattern_name):
+            if not self._allows(verb, name):
                 raise self.denial((verb,), name)
             _remember(self._allowed, key)
 
     def require_somewhere(self, verb: Verb) -> None:
-        """Check that ``verb`` is permitted on at least one name. Raises PermissionDeniedError."""
-        if not self.principal.grants.allow_somewhere(verb):
+        """Check that ``verb`` is permitted on at least one name, journals included. Raises PermissionDeniedError."""
+        grants, on_journals = self.principal.grants, ON_JOURNAL_CHANNELS.get(verb)
+        if not (grants.allow_somewhere(verb) or (on_journals is not None and grants.allow_somewhere(on_journals))):
             raise self.denial((verb,), "")
 
     def may(self, verbs: Iterable[Verb], name: str) -> bool:
         """Return whether one of ``verbs`` is permitted on ``name``. False is not recorded as a denial."""
-        return self.principal.grants.allow_any_of(verbs, name.partition("/")[0])
+        return any(self._allows(verb, name) for verb in verbs)
+
+    def _allows(self, verb: Verb, name: str) -> bool:
+        needed: Verb | None = verb
+        # Names of journals and domains of resource keys contain slashes; they have no index.
+        if verb not in _WITH_SLASHES:
+            name = name.partition("/")[0]
+            if name.startswith(JOURNAL_CHANNEL_PREFIX):
+                needed, name = ON_JOURNAL_CHANNELS.get(verb), self._journal_of(name)
+        return needed is not None and self.principal.grants.allow(needed, name)
 
     def denial(self, verbs: Sequence[Verb], name: str) -> PermissionDeniedError:
         """Return the error for a call that needs one of ``verbs`` on ``name``.
@@ -83,6 +101,8 @@ class Access:
         The denial of the first verb is recorded, once per call, verb and name.
         """
         self.quota.note_denied()
+        if name.startswith(JOURNAL_CHANNEL_PREFIX):
+            verbs = sorted({ON_JOURNAL_CHANNELS.get(verb, verb) for verb in verbs})
         verb = verbs[0]
         key = (verb, name)
         if key not in self._denied:

@@ -2,6 +2,7 @@
 
 A pattern is an exact name (``orders``), a prefix (``orders.*`` covers ``orders.eu``, but neither ``orders`` nor
 ``ordersx``), or everything (``*``). Names that begin with ``_`` are reserved for the server; no pattern covers them.
+Patterns of journals are names of journals, whose parts end with a slash: ``my/journals/*`` covers ``my/journals/a/b``.
 """
 
 import re
@@ -10,16 +11,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidelog_server.core.limits import MAX_GRANTS
-from tidelog_server.core.names import CHANNEL_NAME_PATTERN, GROUP_NAME_PATTERN, RESERVED_PREFIX, shown
+from tidelog_server.core.errors import InvalidNameError
+from tidelog_server.core.limits import MAX_GRANTS, MAX_JOURNAL_NAME_CHARACTERS
+from tidelog_server.core.names import (
+    CHANNEL_NAME_PATTERN,
+    GROUP_NAME_PATTERN,
+    RESERVED_PREFIX,
+    TOKEN_CHARACTERS,
+    check_journal_name,
+    shown,
+)
 
 EVERYTHING: Final = "*"
 _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
 _GROUP_PATTERN: Final = re.compile(rf"\*|{GROUP_NAME_PATTERN}|[A-Za-z0-9][A-Za-z0-9._-]{{0,124}}\.\*", re.ASCII)
+_BELOW_A_PATH: Final = re.compile(rf"([{TOKEN_CHARACTERS}]{{1,{MAX_JOURNAL_NAME_CHARACTERS - 2}}})/\*", re.ASCII)
+_PREFIX_ENDS: Final = (".*", "/*")
 
 
 class Verb(StrEnum):
-    """Permitted operations. The patterns of ``group`` verbs are group names; the last four verbs have no pattern.
+    """Permitted operations. The last four verbs have no pattern.
+
+    The patterns of ``group`` verbs are group names, those of ``journal`` verbs journal names.
 
     The patterns of ``broadcast.key`` are domains of resource keys.
     """
@@ -35,6 +48,10 @@ class Verb(StrEnum):
     CHANNEL_TRUNCATE = "channel.truncate"
     GROUP_CONSUME = "group.consume"
     GROUP_MANAGE = "group.manage"
+    JOURNAL_APPEND = "journal.append"
+    JOURNAL_READ = "journal.read"
+    JOURNAL_APPLY = "journal.apply"
+    JOURNAL_LIST = "journal.list"
     ADMIN_READ = "admin.read"
     ADMIN_WRITE = "admin.write"
     BACKUP = "backup"
@@ -48,6 +65,16 @@ OF_CHANNELS: Final = frozenset(
 HOLDERS: Final = frozenset((Verb.RETENTION_HOLD, Verb.CHANNEL_TRUNCATE))
 """Verbs of which one is needed for the groups of a principal to hold retention back on a channel."""
 OF_GROUPS: Final = frozenset((Verb.GROUP_CONSUME, Verb.GROUP_MANAGE))
+
+OF_JOURNALS: Final = frozenset((Verb.JOURNAL_APPEND, Verb.JOURNAL_READ, Verb.JOURNAL_APPLY, Verb.JOURNAL_LIST))
+ON_JOURNAL_CHANNELS: Final = {
+    Verb.APPEND: Verb.JOURNAL_APPEND,
+    Verb.TXN: Verb.JOURNAL_APPEND,
+    Verb.READ: Verb.JOURNAL_READ,
+    Verb.CHANNEL_TRUNCATE: Verb.JOURNAL_APPLY,
+    Verb.RETENTION_HOLD: Verb.JOURNAL_APPLY,
+}
+"""Verb that is needed on a journal for an operation on its channel. Operations that are missing are not permitted."""
 
 
 class GrantError(ValueError):
@@ -65,10 +92,10 @@ class Grant:
         return self.verb.value if self.verb in NAMELESS else f"{self.verb.value}:{self.pattern}"
 
     def covers(self, name: str) -> bool:
-        """Return whether the pattern covers the name of a channel or group."""
-        if name.startswith(RESERVED_PREFIX):
+        """Return whether the pattern covers the name of a channel, group or journal."""
+        if name.startswith(RESERVED_PREFIX) and self.verb not in OF_JOURNALS:
             return False
-        if self.pattern.endswith(".*"):
+        if self.pattern.endswith(_PREFIX_ENDS):
             return name.startswith(self.pattern[:-1]) and len(name) >= len(self.pattern)
         return self.pattern in (EVERYTHING, name)
 
@@ -84,11 +111,28 @@ def parse_grant(text: str) -> Grant:
         if colon and pattern != EVERYTHING:
             raise GrantError(f"'{shown(text)}' has a pattern, but '{verb}' takes no pattern: write '{verb}'")
         return Grant(verb)
+    if verb in OF_JOURNALS:
+        return Grant(verb, _journal_pattern(pattern))
     if not colon:
         raise GrantError(f"'{verb}' needs a pattern: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
     if not (_GROUP_PATTERN if verb in OF_GROUPS else _PATTERN).fullmatch(pattern):
         raise GrantError(f"'{shown(pattern)}' is not a pattern: expected a name, a name followed by '.*', or '*'")
     return Grant(verb, pattern)
+
+
+def _journal_pattern(pattern: str) -> str:
+    """Return ``pattern`` if it is one of journals. Raises GrantError."""
+    below = _BELOW_A_PATH.fullmatch(pattern)
+    try:
+        if pattern != EVERYTHING:
+            # A name below the path, because the path alone may be shorter than a name.
+            check_journal_name(f"{below[1]}/name" if below else pattern)
+    except InvalidNameError:
+        raise GrantError(
+            f"'{shown(pattern)}' is not a pattern of journals: expected a name such as 'my/topic/part-000', a path "
+            "followed by '/*', or '*'"
+        ) from None
+    return pattern
 
 
 class Grants:
@@ -100,7 +144,7 @@ class Grants:
         self.all = frozenset(grants)
         self._verbs = frozenset(grant.verb for grant in self.all)
         self._wide = frozenset(grant.verb for grant in self.all if grant.pattern == EVERYTHING)
-        below = [grant for grant in self.all if grant.pattern.endswith(".*")]
+        below = [grant for grant in self.all if grant.pattern.endswith(_PREFIX_ENDS)]
         self._exact = self.all.difference(below)
         self._prefixes = {verb: tuple(grant.pattern[:-1] for grant in below if grant.verb is verb) for verb in Verb}
 
@@ -111,14 +155,14 @@ class Grants:
         return hash(self.all)
 
     def allow(self, verb: Verb, name: str) -> bool:
-        """Return whether ``verb`` is permitted on the channel or group called ``name``."""
-        if name.startswith(RESERVED_PREFIX):
+        """Return whether ``verb`` is permitted on the channel, group or journal called ``name``."""
+        if name.startswith(RESERVED_PREFIX) and verb not in OF_JOURNALS:
             # Administrators may read and trim system channels; all other changes are refused.
             needed = {Verb.READ: Verb.ADMIN_READ, Verb.CHANNEL_TRUNCATE: Verb.ADMIN_WRITE}.get(verb)
             return needed in self._verbs
         if verb in self._wide or Grant(verb, name) in self._exact:
             return True
-        # A prefix does not cover its own name: at least one character must follow the dot.
+        # A prefix does not cover its own name: at least one character must follow the dot or slash.
         return any(name.startswith(prefix) and len(name) > len(prefix) for prefix in self._prefixes[verb])
 
     def allow_somewhere(self, verb: Verb) -> bool:

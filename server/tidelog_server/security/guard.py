@@ -28,14 +28,26 @@ class Guard:
         audit: AuditLog | None,
         quotas: QuotaTable,
         metrics: Metrics,
+        *,
         fields_of: Callable[[Any], dict[str, object]],
+        journal_of: Callable[[str], str],
     ) -> None:
-        """``fields_of`` returns the fields of a request, for the audit log."""
+        """Let calls in.
+
+        Args:
+            authenticator: Knows the callers.
+            audit: Log of administrative calls and denials; None to write no log.
+            quotas: Quotas of the principals.
+            metrics: Count denials.
+            fields_of: Returns the fields of a request, for the audit log.
+            journal_of: Returns the journal whose frames a channel holds; empty for other channels.
+        """
         self._authenticator = authenticator
         self._audit = audit
         self._quotas = quotas
         self._metrics = metrics
         self._fields_of = fields_of
+        self._journal_of = journal_of
         # Calls that run, by what they showed: thousands of streams of one caller are looked at once.
         self._open: dict[Shown, set[Access]] = {}
 
@@ -49,7 +61,7 @@ class Guard:
         principal = self._authenticator.authenticate(shown)
         quota = self._quotas.of(principal.name)
         quota.charge_call(size_bytes)
-        return Access(method, shown, principal, quota, on_denied=self._denied)
+        return Access(method, shown, principal, quota, on_denied=self._denied, journal_of=self._journal_of)
 
     @contextmanager
     def watched(self, access: Access) -> Iterator[None]:

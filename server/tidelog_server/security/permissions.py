@@ -114,6 +114,11 @@ def commits_need(positions: Iterable[Any]) -> Iterator[Need]:
         yield Verb.READ, position.vchannel
 
 
+def _applied(request: Any) -> Iterator[Need]:
+    for change in request.changes:
+        yield Verb.JOURNAL_APPLY, change.delete or change.upsert.name
+
+
 def _group(verb: Verb, *fields: str) -> Callable[[Any], Iterator[Need]]:
     """Return a function from a request to its needs: ``verb`` on its group, and READ on the names in ``fields``."""
 
@@ -140,6 +145,7 @@ _GROUPS: Final = "tidelog.v1.GroupService/"
 _TOKENS: Final = "tidelog.v1.TokenService/"
 _CLUSTER: Final = "tidelog.v1.ClusterService/"
 _BACKUPS: Final = "tidelog.v1.BackupService/"
+_JOURNALS: Final = "tidelog.v1.JournalService/"
 
 _PUBLIC: Final = Row(is_public=True, is_read=True)
 _ANYBODY: Final = Row(is_read=True)
@@ -204,6 +210,10 @@ ROWS: Final[dict[str, Row]] = {
     f"{_BACKUPS}KeepCheckpoint": Row(somewhere=Verb.BACKUP, is_read=True),
     f"{_BACKUPS}ReleaseCheckpoint": Row(somewhere=Verb.BACKUP, is_audited=True),
     f"{_BACKUPS}ListCheckpoints": Row(somewhere=Verb.BACKUP, is_read=True),
+    f"{_JOURNALS}ApplyJournals": Row(needs=_applied, is_audited=True),
+    # List and watch show only journals on which the caller has a permission.
+    f"{_JOURNALS}ListJournals": _ANYBODY,
+    f"{_JOURNALS}WatchJournals": _ANYBODY,
     f"{_CLUSTER}DescribeCluster": _ANYBODY,
     f"{_CLUSTER}LocateChannels": Row(any_of=OF_CHANNELS, names=_names, is_read=True),
     # Reports only channels on which the caller has a permission.

@@ -70,6 +70,9 @@ class ChannelCalls:
         """
         return background.run(self._client.describe_channels(names, ignore_missing=ignore_missing))
 
-    def list_channels(self, prefix: str = "") -> Iterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name."""
-        return background.iterate(self._client.list_channels(prefix))
+    def list_channels(self, prefix: str = "", *, include_system: bool = False) -> Iterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name.
+
+        System channels, whose names begin with ``_``, are yielded only with ``include_system`` or with such a prefix.
+        """
+        return background.iterate(self._client.list_channels(prefix, include_system=include_system))

@@ -23,6 +23,7 @@ Each class names its wire reason, and ``rpc.status`` its gRPC code; a test prove
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── UnauthenticatedError, CredentialsExpiredError, PermissionDeniedError, TokenNotExistError, AuditFailedError
     ├── RateLimitRejectedError, DiskFullError
+    ├── JournalRevisionMismatchError
     ├── CheckpointUnsupportedError, CheckpointNotExistError, CheckpointFailedError
     ├── ShutdownError
     ├── StorageFailedError, StorageUnreadableError

@@ -14,7 +14,12 @@ from tidelog_server.core.limits import (
     MAX_OWNER_FIELD_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
 )
-from tidelog_server.core.names import check_channel_name, is_system_channel
+from tidelog_server.core.names import (
+    RESERVED_PREFIX,
+    check_channel_name,
+    check_existing_channel_name,
+    is_system_channel,
+)
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_access, current_tenant
@@ -69,7 +74,7 @@ class ChannelService:
 
     async def alter_channels(self, request: pb.AlterChannelsRequest, _: Context) -> pb.AlterChannelsResponse:
         """Change settings of channels."""
-        _check_names(request.names)
+        _check_names(request.names, check_existing_channel_name)
         wire = request.retention
         changed = {field.name: value for field, value in wire.ListFields()}
         if not changed:
@@ -85,7 +90,7 @@ class ChannelService:
 
     async def describe_channels(self, request: pb.DescribeChannelsRequest, _: Context) -> pb.DescribeChannelsResponse:
         """Describe channels."""
-        _check_names(request.names, are_read=True)
+        _check_names(request.names, _check_readable)
         for name in request.names:
             self._directory.ownership.check_here(name, name)
         if not request.ignore_missing:
@@ -106,33 +111,43 @@ class ChannelService:
         # The token is the last name of the previous page, so channels may be created or destroyed between pages.
         size = request.page_size or MAX_LIST_PAGE
         # One more, to find out whether there is another page.
-        names = self._visible(request.prefix, request.page_token, size + 1)
+        has_system = request.include_system or request.prefix.startswith(RESERVED_PREFIX)
+        names = self._visible(request.prefix, request.page_token, size + 1, has_system=has_system)
         page = names[:size]
         return pb.ListChannelsResponse(
             channels=[_description(self._lifecycle.describe_anywhere(name)) for name in page],
             next_page_token=page[-1] if len(page) < len(names) else "",
         )
 
-    def _visible(self, prefix: str, after: str, limit: int) -> list[str]:
-        """Return the next names, at most ``limit``, on which the caller has a permission."""
+    def _visible(self, prefix: str, after: str, limit: int, *, has_system: bool) -> list[str]:
+        """Return the next names, at most ``limit``, on which the caller has a permission.
+
+        Those of system channels only with ``has_system``.
+        """
         access = current_access()
-        if access is None:
-            return self._directory.names(prefix, after=after, limit=limit)
         found: list[str] = []
         while len(found) < limit and (names := self._directory.names(prefix, after=after, limit=limit)):
             after = names[-1]
-            found += [name for name in names if access.may(OF_CHANNELS, name)]
+            found += [
+                name
+                for name in names
+                if (has_system or not name.startswith(RESERVED_PREFIX))
+                and (access is None or access.may(OF_CHANNELS, name))
+            ]
         return found[:limit]
 
 
-def _check_names(names: Sequence[str], *, are_read: bool = False) -> None:
+def _check_readable(name: str) -> str:
+    return name if is_system_channel(name) else check_existing_channel_name(name)
+
+
+def _check_names(names: Sequence[str], check: Callable[[str], str] = check_channel_name) -> None:
     if not 1 <= len(names) <= MAX_CHANNELS_PER_REQUEST:
         raise InvalidRequestError(
             f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
         )
     for name in names:
-        if not (are_read and is_system_channel(name)):
-            check_channel_name(name)
+        check(name)
     if len(set(names)) < len(names):
         raise InvalidRequestError("the request names a channel twice", field="names")
 

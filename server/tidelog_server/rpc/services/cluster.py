@@ -11,7 +11,7 @@ from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.cluster import NotLeaderError
 from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_LIST_PAGE, MAX_TICK_RANGE, OWNERS_LOOK_INTERVAL_S
-from tidelog_server.core.names import check_channel_name
+from tidelog_server.core.names import check_existing_channel_name
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
@@ -149,4 +149,4 @@ def _check_names(names: Any) -> None:
             f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
         )
     for name in names:
-        check_channel_name(name)
+        check_existing_channel_name(name)

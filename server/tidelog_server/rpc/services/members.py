@@ -29,7 +29,7 @@ from tidelog_server.core.limits import (
     MAX_RELEASE_WITHIN_MS,
     MIN_LEASE_MS,
 )
-from tidelog_server.core.names import check_channel_name, check_group_name
+from tidelog_server.core.names import check_existing_channel_name, check_group_name
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, Subscriber
@@ -133,7 +133,7 @@ class MemberCall:
         return JoinTerms(
             join.member_id or secrets.token_hex(_MEMBER_ID_BYTES),
             join.description,
-            frozenset(map(check_channel_name, join.channels)),
+            frozenset(map(check_existing_channel_name, join.channels)),
             bounded(join.lease_ms, DEFAULT_LEASE_MS, MIN_LEASE_MS, MAX_LEASE_MS, "lease_ms") / 1_000,
             bounded(
                 join.release_within_ms, DEFAULT_RELEASE_WITHIN_MS, 1, MAX_RELEASE_WITHIN_MS, "release_within_ms"

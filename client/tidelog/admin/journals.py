@@ -1,0 +1,105 @@
+"""Journal calls of the asynchronous client: apply, list and watch."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc.aio
+
+from tidelog.admin import journal_types as _wire
+from tidelog.admin.journal_types import JournalChange, JournalSpec, ListRequest, ListResponse
+from tidelog.transport.service_calls import ServiceCalls
+from tidelog.transport.status import error_of_status
+from tidelog.transport.transport import Transport
+from tidelog.v1 import journal_service_pb2 as pb
+
+EVERY_JOURNAL: Final = ListRequest()
+"""Selects every journal."""
+
+
+class AsyncJournalCalls(ServiceCalls):
+    """Journals: ``AsyncClient.journals``. In a cluster any node answers.
+
+    The frames of a journal are the messages of the vchannel ``<spec.channel>/0``.
+    """
+
+    def __init__(self, transport: Callable[[], Transport], timeout_s: float) -> None:
+        """Create the calls; does no I/O. ``transport`` returns the client's transport."""
+        self._transport_of = transport
+        self.timeout_s = timeout_s
+
+    def _transport(self) -> Transport:
+        return self._transport_of()
+
+    async def apply(self, changes: Iterable[JournalChange]) -> tuple[JournalSpec, ...]:
+        """Create, change and delete 1 to 60 journals, all or none, durably; return those that were not deleted.
+
+        Deleting a journal deletes its frames, and ends its use by members of groups.
+
+        Raises:
+            JournalRevisionError: A journal has another revision than expected. Nothing was applied.
+            InvalidRequestError: A name or label is invalid, a journal is named twice, or there are too many changes.
+                Nothing was applied.
+        """
+        wire = list(map(_wire.change_to_wire, changes))
+        # With any revision, repeating the changes has the same result.
+        is_idempotent = all(change.expected_revision == _wire.ANY_REVISION for change in wire)
+        answer = await self._change(
+            self._services.journals.ApplyJournals, pb.ApplyJournalsRequest(changes=wire), is_idempotent=is_idempotent
+        )
+        return tuple(map(_wire.spec, answer.journals))
+
+    async def list(self, request: ListRequest = EVERY_JOURNAL) -> ListResponse:
+        """Return the journals that ``request`` selects, in order of name.
+
+        Raises:
+            InvalidRequestError: The selector has too many terms.
+        """
+        wire = pb.ListJournalsRequest(selector=_wire.selector_to_wire(request.selector))
+        return ListResponse(
+            tuple(
+                [
+                    _wire.spec(each)
+                    async for answer in self._pages(lambda services: services.journals.ListJournals, wire)
+                    for each in answer.journals
+                ]
+            )
+        )
+
+    async def watch(self, request: ListRequest = EVERY_JOURNAL) -> AsyncGenerator[ListResponse, None]:
+        """Yield the journals that ``request`` selects, then all of them again after every change. Never ends by itself.
+
+        Changes that come in quick succession may be yielded together.
+
+        Raises:
+            InvalidRequestError: The selector has too many terms.
+            TidelogError: The server stopped answering, or the connection was lost: watch again.
+        """
+        known: dict[str, JournalSpec] = {}
+        async with aclosing(self._changes(request)) as changes:
+            async for answer in changes:
+                for name in answer.gone:
+                    known.pop(name, None)
+                known.update((each.name, _wire.spec(each)) for each in answer.journals)
+                if answer.is_complete:
+                    yield ListResponse(tuple(known[name] for name in sorted(known)))
+
+    async def _changes(self, request: ListRequest) -> AsyncGenerator[Any, None]:
+        """Yield the responses of a watch."""
+        transport = self._transport()
+        await transport.ready(transport.connect_timeout_s)
+        connection = transport.lease()
+        wire = pb.WatchJournalsRequest(selector=_wire.selector_to_wire(request.selector))
+        call: Any = connection.journals.WatchJournals(wire, metadata=transport.metadata())
+        try:
+            while True:
+                async with transport.calls.entered(holds_close=False):
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    return
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise error_of_status(error, is_read=True) from error
+        finally:
+            call.cancel()
+            transport.release(connection)

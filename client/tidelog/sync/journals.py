@@ -1,0 +1,12 @@
+"""The journal calls of the synchronous client."""
+
+from tidelog.admin.journals import AsyncJournalCalls
+from tidelog.sync.generated.journals import JournalCallsBase
+
+
+class JournalCalls(JournalCallsBase):
+    """Journals: ``Client.journals``. See ``AsyncJournalCalls``."""
+
+    def __init__(self, journals: AsyncJournalCalls) -> None:
+        """Run the calls of ``journals``; does no I/O."""
+        self._journals = journals

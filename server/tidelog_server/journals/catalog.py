@@ -1,0 +1,215 @@
+"""Records of journals in the metadata store: ``<root>/journal/<name>``, JSON (see docs/reference/format.md)."""
+
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.errors.journals import JournalRevisionMismatchError
+from tidelog_server.core.names import journal_channel
+from tidelog_server.journals.labels import Labels, meta_labels
+from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
+
+ANY_REVISION: Final = -1
+# In the metadata since format 1.
+_RECORD_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal.
+
+    Attributes:
+        name: Its name.
+        journal_id: Id of its channel's first vchannel; never reused.
+        labels: Its labels, without the implicit ones.
+        revision: Metadata revision of its last change.
+    """
+
+    name: str
+    journal_id: int
+    labels: Labels
+    revision: int = 0
+
+    @property
+    def channel(self) -> str:
+        """The channel with its frames."""
+        return journal_channel(self.journal_id)
+
+    @property
+    def all_labels(self) -> Labels:
+        """Its labels and the implicit ones."""
+        return (*self.labels, *meta_labels(self.name))
+
+    def encode(self) -> bytes:
+        """Return the record as it is stored; the metadata store keeps the revision."""
+        fields = {"version": _RECORD_VERSION, "id": self.journal_id, "labels": self.labels}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, name: str, value: bytes, revision: int) -> "Journal":
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
+        try:
+            fields = json.loads(value)
+            version, journal_id = fields["version"], int(fields["id"])
+            labels = tuple((str(label), str(text)) for label, text in fields["labels"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataLossError(
+                f"the metadata record of journal '{name}' cannot be read ({error}): restore the metadata from a backup",
+                journal=name,
+            ) from error
+        if version != _RECORD_VERSION:
+            raise DataLossError(
+                f"the metadata record of journal '{name}' has unknown version {version}: use the server version that "
+                "wrote it",
+                journal=name,
+            )
+        return cls(name, journal_id, labels, revision)
+
+
+def check_journals(journals: Iterable[Journal], channels: Container[str]) -> None:
+    """Raise DataLossError if the channel of a journal is not in ``channels``; one commit writes both records."""
+    for journal in journals:
+        if journal.channel not in channels:
+            raise DataLossError(
+                f"journal '{journal.name}' has no record of its channel {journal.channel} in the metadata: restore the "
+                "metadata from a backup",
+                journal=journal.name,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalChange:
+    """A wanted change of one journal.
+
+    Attributes:
+        name: The journal.
+        labels: Its new labels, checked; None to delete the journal.
+        expected_revision: Revision that the journal must have; 0 if it must not exist, ANY_REVISION for any.
+    """
+
+    name: str
+    labels: Labels | None
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes that agree with the known records.
+
+    Attributes:
+        new: Journals to create, with their labels.
+        altered: Journals with new labels; their revision is that of the record to replace.
+        gone: Journals to delete.
+    """
+
+    new: Mapping[str, Labels]
+    altered: Sequence[Journal]
+    gone: Sequence[Journal]
+
+
+class JournalCatalog:
+    """The records of all journals; in a cluster, of all nodes. The caller serialises changes.
+
+    Attributes:
+        records: Journals by name. A changed journal is another object.
+        version: Incremented with each change of a record.
+    """
+
+    def __init__(self, metadata: MetadataStore, root: str) -> None:
+        self._metadata = metadata
+        self._prefix = f"{root}/journal/"
+        self.records: dict[str, Journal] = {}
+        self.version = 0
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the keys of all records."""
+        return self._prefix
+
+    async def open(self) -> None:
+        """Load all records. Raises DataLossError if one is unreadable."""
+        for key, found in (await self._metadata.list(self._prefix)).items():
+            self._learn(Journal.decode(key.removeprefix(self._prefix), found.value, found.revision))
+
+    def plan(self, changes: Sequence[JournalChange]) -> Plan:
+        """Return what ``changes`` of different journals amount to.
+
+        Raises:
+            JournalRevisionMismatchError: A journal has another revision than expected.
+        """
+        new: dict[str, Labels] = {}
+        altered, gone = [], []
+        for change in changes:
+            found = self.records.get(change.name)
+            revision = 0 if found is None else found.revision
+            if change.expected_revision not in (ANY_REVISION, revision):
+                raise JournalRevisionMismatchError(
+                    change.name, expected_revision=change.expected_revision, revision=revision
+                )
+            if found is None:
+                if change.labels is not None:
+                    new[change.name] = change.labels
+            elif change.labels is None:
+                gone.append(found)
+            else:
+                altered.append(Journal(found.name, found.journal_id, change.labels, found.revision))
+        return Plan(new, altered, gone)
+
+    def changes_of(self, plan: Plan, created: Sequence[Journal]) -> list[Change]:
+        """Return the changes of records for ``plan``, whose new journals are ``created``."""
+        return [
+            *(Put(self._key(journal.name), journal.encode(), 0) for journal in created),
+            *(Put(self._key(journal.name), journal.encode(), journal.revision) for journal in plan.altered),
+            *(Delete(self._key(journal.name), journal.revision) for journal in plan.gone),
+        ]
+
+    def committed(self, plan: Plan, created: Sequence[Journal], revision: int) -> None:
+        """Note that the changes were committed at ``revision``."""
+        for journal in (*created, *plan.altered):
+            self._learn(Journal(journal.name, journal.journal_id, journal.labels, revision))
+        for journal in plan.gone:
+            self._forget(journal.name)
+
+    def follow(self, watched: Watched) -> None:
+        """Apply changes of other nodes. Changes older than the known revisions are skipped."""
+        prefix = self._prefix
+        for key, found in watched.values.items():
+            name = key.removeprefix(prefix)
+            if self._revision(name) < found.revision:
+                self._learn(Journal.decode(name, found.value, found.revision))
+        gone = [key.removeprefix(prefix) for key in watched.deleted]
+        if watched.is_snapshot:
+            gone += [name for name in self.records if prefix + name not in watched.values]
+        for name in gone:
+            if self._revision(name) < watched.revision:
+                self._forget(name)
+
+    async def refresh(self, names: Sequence[str]) -> None:
+        """Reload the records of ``names``."""
+        for name in names:
+            found = await self._metadata.get(self._key(name))
+            if found is None:
+                self._forget(name)
+            elif self._revision(name) < found.revision:
+                self._learn(Journal.decode(name, found.value, found.revision))
+
+    def after(self, name: str) -> Iterator[Journal]:
+        """Yield the journals whose names are greater than ``name``, in order."""
+        return (self.records[each] for each in sorted(self.records) if each > name)
+
+    def _revision(self, name: str) -> int:
+        found = self.records.get(name)
+        return 0 if found is None else found.revision
+
+    def _learn(self, journal: Journal) -> None:
+        self.version += 1
+        self.records[journal.name] = journal
+
+    def _forget(self, name: str) -> None:
+        self.version += 1
+        self.records.pop(name, None)
+
+    def _key(self, name: str) -> str:
+        return self._prefix + name
