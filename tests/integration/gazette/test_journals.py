@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert, ListRequest
+from tidelog.admin.journal_types import JournalChange, JournalDelete, JournalSpec, JournalUpsert, ListRequest
 from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
@@ -59,7 +59,11 @@ async def test_changes_are_applied_all_or_none(client: tidelog.AsyncClient) -> N
     created = await client.journals.apply([JournalUpsert(name, NDJSON) for name in NAMES])
     assert [journal.name for journal in created] == NAMES
     assert len({journal.channel for journal in created}) == len(NAMES)
-    changes = [JournalDelete(NAMES[0]), JournalUpsert("some/other"), JournalUpsert(NAMES[1], expected_revision=0)]
+    changes: list[JournalChange] = [
+        JournalDelete(NAMES[0]),
+        JournalUpsert("some/other"),
+        JournalUpsert(NAMES[1], expected_revision=0),
+    ]
     with pytest.raises(tidelog.JournalRevisionError):
         await client.journals.apply(changes)
     assert await names(client) == NAMES
