@@ -2,8 +2,16 @@
 
 from uuid import UUID
 
-from tidelog.admin.journal_types import JournalSpec
-from tidelog.admin.labels import LabelSet
+from tidelog.admin.journal_types import (
+    JournalChange,
+    JournalDelete,
+    JournalSpec,
+    JournalUpsert,
+    ListRequest,
+    ListResponse,
+)
+from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.admin.selectors import InvalidSelectorError, format_label_selector, parse_label_selector, selector_matches
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
 from tidelog.gazette.errors import (
@@ -94,15 +102,23 @@ __all__ = [
     "Framing",
     "FramingError",
     "GazetteError",
+    "InvalidSelectorError",
     "InvalidUUIDError",
     "JSONFrameable",
     "JSONFraming",
     "JSONMarshalerTo",
     "JSONUnmarshaler",
     "Journal",
+    "JournalChange",
+    "JournalDelete",
     "JournalProducer",
     "JournalSpec",
+    "JournalUpsert",
+    "LabelSelector",
     "LabelSet",
+    "LabelTerm",
+    "ListRequest",
+    "ListResponse",
     "MalformedFrameError",
     "Mappable",
     "Message",
@@ -121,6 +137,7 @@ __all__ = [
     "build_uuid",
     "clock_at",
     "encode_fixed_proto_frame",
+    "format_label_selector",
     "frame_decoder",
     "frame_encoder",
     "framing_by_content_type",
@@ -129,7 +146,9 @@ __all__ = [
     "get_producer_id",
     "new_clock",
     "new_producer_id",
+    "parse_label_selector",
     "register_framing",
+    "selector_matches",
     "time_of_clock",
     "unpack_fixed_frame",
     "unpack_line",
