@@ -52,6 +52,8 @@ class Validator(Protocol):
 Frameable: TypeAlias = object
 Mappable: TypeAlias = object
 NewMessageFunc: TypeAlias = Callable[[JournalSpec], Message]
+MappingFunc: TypeAlias = Callable[[Mappable], tuple[Journal, str]]
+"""Returns the journal of a message, and the content type of that journal."""
 
 
 @dataclass(slots=True)
