@@ -25,6 +25,11 @@ from tidelog.gazette.errors import (
     MalformedFrameError,
     MustStartReplayError,
     NotFrameableError,
+    ReplayBeginError,
+    ReplayEndError,
+    ReplayError,
+    ReplayJournalError,
+    ReplayReaderError,
     UnexpectedEOFError,
     UnknownContentTypeError,
 )
@@ -71,6 +76,7 @@ from tidelog.gazette.messages import (
     Offsets,
     Validator,
 )
+from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
 from tidelog.gazette.uuids import (
     CLOCK_UNITS_PER_SECOND,
     NIL_UUID,
@@ -139,10 +145,18 @@ __all__ = [
     "NotFrameableError",
     "Offset",
     "Offsets",
+    "Outcome",
     "PartitionsFunc",
     "ProducerID",
     "ProducerState",
     "ProtoFrameable",
+    "ReplayBeginError",
+    "ReplayEndError",
+    "ReplayError",
+    "ReplayJournalError",
+    "ReplayReaderError",
+    "Sequencer",
+    "StepSequencer",
     "UnexpectedEOFError",
     "UnknownContentTypeError",
     "UnmarshalFunc",

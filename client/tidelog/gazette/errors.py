@@ -14,7 +14,12 @@ The tree::
         │   │   └── InvalidUUIDError    write the UUID of the message in its place
         │   └── NotFrameableError       implement what the framing of the journal requires
         ├── EmptyListResponseError      create a journal that the selector matches, or retry later
-        └── MustStartReplayError        start a replay of ``replay_range()``, then dequeue again
+        ├── MustStartReplayError        start a replay of ``replay_range()``, then dequeue again
+        └── ReplayError                 start a replay of ``replay_range()`` again
+            ├── ReplayReaderError       check its cause first
+            ├── ReplayJournalError      replay the journal of the range
+            ├── ReplayBeginError        replay from the begin of the range
+            └── ReplayEndError          replay to the end of the range, exclusive
 
 Where Go's package panics, ``RuntimeError`` is raised: the program is wrong. A clean end of data is ``EOFError``.
 """
@@ -95,6 +100,35 @@ class MustStartReplayError(GazetteError):
 
     def __init__(self, message: str = MUST_START_REPLAY_TEXT, **details: object) -> None:
         super().__init__(message, **details)  # type: ignore[arg-type]  # as in TidelogError
+
+
+class ReplayError(GazetteError):
+    """A replay failed, or read outside of the requested range. Delivered messages are not affected."""
+
+
+class ReplayReaderError(ReplayError):
+    """The iterator of a replay failed; the text is ``replay reader: <cause>``."""
+
+
+class ReplayJournalError(ReplayError):
+    """The text is ``replay of wrong journal (<journal>; expected <journal>)``."""
+
+    journal = text_value("Journal that was replayed.")
+    expected_journal = text_value("Journal of the range.")
+
+
+class ReplayBeginError(ReplayError):
+    """The text is ``replay has wrong Begin (<position>; expected >= <position>)``."""
+
+    begin = number_value("Position of the replayed message.")
+    min_begin = number_value("Position of the first message that is expected.")
+
+
+class ReplayEndError(ReplayError):
+    """The text is ``replay has wrong End (<position>; expected <= <position>)``."""
+
+    end = number_value("Position after the replayed message.")
+    max_end = number_value("Position after the range.")
 
 
 def desync_detected(content: bytes) -> DesyncDetectedError:
