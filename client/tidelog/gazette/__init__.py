@@ -13,6 +13,7 @@ from tidelog.admin.journal_types import (
 from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
 from tidelog.admin.selectors import InvalidSelectorError, format_label_selector, parse_label_selector, selector_matches
 from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
 from tidelog.gazette.errors import (
     DesyncDetectedError,
@@ -23,6 +24,7 @@ from tidelog.gazette.errors import (
     GazetteError,
     InvalidUUIDError,
     MalformedFrameError,
+    MissingJournalError,
     MustStartReplayError,
     NotFrameableError,
     ReplayBeginError,
@@ -32,6 +34,7 @@ from tidelog.gazette.errors import (
     ReplayReaderError,
     UnexpectedEOFError,
     UnknownContentTypeError,
+    UnmarshalError,
 )
 from tidelog.gazette.framings.byte_reader import ByteReader
 from tidelog.gazette.framings.csv_framing import CSVFrameable, CSVFraming
@@ -76,7 +79,9 @@ from tidelog.gazette.messages import (
     Offsets,
     Validator,
 )
+from tidelog.gazette.publisher import AsyncPublisher, Publisher, append_ack_intents, write_ack_intents
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
+from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.uuids import (
     CLOCK_UNITS_PER_SECOND,
     NIL_UUID,
@@ -101,6 +106,10 @@ __all__ = [
     "NO_BEGIN",
     "UUID",
     "AckIntent",
+    "Append",
+    "AsyncAppend",
+    "AsyncJournalClient",
+    "AsyncPublisher",
     "ByteReader",
     "CSVFrameable",
     "CSVFraming",
@@ -126,6 +135,7 @@ __all__ = [
     "JSONUnmarshaler",
     "Journal",
     "JournalChange",
+    "JournalClient",
     "JournalDelete",
     "JournalProducer",
     "JournalSpec",
@@ -140,6 +150,7 @@ __all__ = [
     "MappingFunc",
     "MappingKeyFunc",
     "Message",
+    "MissingJournalError",
     "MustStartReplayError",
     "NewMessageFunc",
     "NotFrameableError",
@@ -150,6 +161,7 @@ __all__ = [
     "ProducerID",
     "ProducerState",
     "ProtoFrameable",
+    "Publisher",
     "ReplayBeginError",
     "ReplayEndError",
     "ReplayError",
@@ -159,8 +171,10 @@ __all__ = [
     "StepSequencer",
     "UnexpectedEOFError",
     "UnknownContentTypeError",
+    "UnmarshalError",
     "UnmarshalFunc",
     "Validator",
+    "append_ack_intents",
     "build_uuid",
     "clock_at",
     "encode_fixed_proto_frame",
@@ -184,6 +198,7 @@ __all__ = [
     "time_of_clock",
     "unpack_fixed_frame",
     "unpack_line",
+    "write_ack_intents",
 ]
 
 for _value in [globals()[name] for name in __all__]:

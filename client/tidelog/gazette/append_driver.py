@@ -1,20 +1,24 @@
 """Sends the batches of journal queues: the part that the asynchronous journal client and its twin share."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.producer import AsyncProducer
 from tidelog.client import AsyncClient
 from tidelog.errors import ClosedError, ProducerStoppedError, TidelogError, copy_of
+from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room
+from tidelog.gazette.errors import MissingJournalError
 from tidelog.gazette.messages import Journal
 from tidelog.types import AppendResult
 
+_log: Final = logging.getLogger(__name__)
 FindJournal: TypeAlias = Callable[[Journal], Awaitable[JournalSpec]]
 AnyFuture: TypeAlias = "asyncio.Future[Any] | Future[Any]"
 
@@ -96,6 +100,19 @@ class AppendDriver(Generic[Handle]):
         for future in futures:
             future.add_done_callback(partial(self._dependency_done, queue, batch))
         return batch.handle
+
+    async def existing(self, intents: Iterable[AckIntent]) -> list[AckIntent]:
+        """Return the intents whose journals exist; report the others."""
+        found = []
+        for intent in intents:
+            try:
+                if intent.journal not in self._producers:
+                    await self._find(intent.journal)
+            except MissingJournalError:
+                warn_missing(intent)
+            else:
+                found.append(intent)
+        return found
 
     def pending_except(self, journal: Journal) -> list[Handle]:
         """Return the last append of each journal but one, if it is not done or the journal has failed."""
@@ -203,6 +220,11 @@ class AppendDriver(Generic[Handle]):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def warn_missing(intent: AckIntent) -> None:
+    """Report that an intent is dropped."""
+    _log.warning("journal %s does not exist: its acknowledgement is dropped, as its messages were", intent.journal)
 
 
 def _fail(batch: FrameBatch[Handle], error: TidelogError) -> None:

@@ -8,7 +8,7 @@ implied.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from tidelog.errors import BufferFullError, ProducerStoppedError, TidelogError
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
@@ -36,6 +36,13 @@ class Room:
 
     limit_bytes: int
     used_bytes: int = 0
+
+    @classmethod
+    def of(cls, limit_bytes: int) -> Self:
+        """Return unused room of ``limit_bytes``; raise ValueError if that is not positive."""
+        if limit_bytes < 1:
+            raise ValueError(f"max_pending_bytes is {limit_bytes}, expected 1 or more")
+        return cls(limit_bytes)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,15 +129,17 @@ class JournalQueue(Generic[Handle]):
 
         Invariant (I4): an acknowledgement is added with this method, so it is the first of its batch, and the next one
         is in another batch. Frames that follow ride behind it, as repeating (ACK, next CONTINUEs) is safe.
+        Its size is counted, but it is accepted without room, because only acknowledgements free what waits for them.
 
         Raises:
-            BufferFullError, ProducerStoppedError: As ``add``.
+            ProducerStoppedError: As ``add``.
         """
-        self._close()
-        self.add(frame)
-        batch = self._gathering
-        assert batch is not None
+        batch = self._begin()
         batch.unmet = unmet
+        batch.size_bytes = len(frame) + FRAME_OVERHEAD_BYTES
+        batch.frames.append(frame)
+        self._room.used_bytes += batch.size_bytes
+        self.unwritten_intents.discard(frame)
         return batch
 
     def met(self, batch: FrameBatch[Handle]) -> None:

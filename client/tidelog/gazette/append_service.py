@@ -7,8 +7,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from tidelog.client import AsyncClient
-from tidelog.gazette.append_driver import AppendDriver, FindJournal
+from tidelog.errors import ChannelNotFoundError
+from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.append_driver import AppendDriver, FindJournal, warn_missing
 from tidelog.gazette.append_queue import JournalQueue, Room
+from tidelog.gazette.journal_lookup import finder
 from tidelog.gazette.messages import Journal
 from tidelog.types import AppendResult
 
@@ -54,25 +57,24 @@ class AsyncJournalClient:
     """
 
     def __init__(
-        self, client: AsyncClient, *, find: FindJournal, max_pending_bytes: int = DEFAULT_PENDING_BYTES
+        self, client: AsyncClient, *, find: FindJournal | None = None, max_pending_bytes: int = DEFAULT_PENDING_BYTES
     ) -> None:
         """Create a journal client; does no I/O.
 
         Args:
             client: Client of the server, which the caller closes.
-            find: Returns the specification of a journal by its name.
+            find: Returns the specification of a journal, whose ``channel`` has the frames, or raises
+                MissingJournalError. Default: ask the server.
             max_pending_bytes: Memory for frames that are not acknowledged, with 48 bytes for each besides its own;
                 appends beyond it raise BufferFullError.
 
         Raises:
             ValueError: ``max_pending_bytes`` is not positive.
         """
-        if max_pending_bytes < 1:
-            raise ValueError(f"max_pending_bytes is {max_pending_bytes}, expected 1 or more")
         self.client = client
-        self.find = find
+        self.find: FindJournal = find or finder(client)
         self._driver = AppendDriver[AsyncAppend](
-            client, Room(max_pending_bytes), find, make=_new_append, soon=_soon, lock=nullcontext()
+            client, Room.of(max_pending_bytes), self.find, make=_new_append, soon=_soon, lock=nullcontext()
         )
 
     def append(
@@ -84,8 +86,8 @@ class AsyncJournalClient:
             journal: Name of the journal.
             frame: The bytes of one frame, at least one byte.
             dependencies: What must succeed before the frame is sent. With dependencies, even without any in the
-                iterable, the frame is the first of a new batch. If one fails, so do this and all later appends to the
-                journal.
+                iterable, the frame is the first of a new batch, and is accepted without room. If one fails, so do this
+                and all later appends to the journal.
 
         Raises:
             BufferFullError: There is no room: wait for ``room``. The frame was not accepted.
@@ -108,6 +110,39 @@ class AsyncJournalClient:
         barrier. An append that failed stays in the list.
         """
         return self._driver.pending_except(journal)
+
+    def append_ack_intents(
+        self, intents: Iterable[AckIntent], dependencies: Iterable[Dependency] = ()
+    ) -> list[AsyncAppend]:
+        """Append acknowledgements once ``dependencies`` have succeeded, such as the commit of the store; do not wait.
+
+        The next transaction may begin at once: its messages are queued behind the acknowledgements. If the commit
+        fails, the journals are stopped, and their publisher cannot be used any more.
+
+        Raises:
+            ProducerStoppedError: An earlier append to a journal failed.
+            ClosedError: The journal client is closed.
+        """
+        shared = tuple(dependencies)
+        return [self.append(each.journal, each.intent, dependencies=shared) for each in intents]
+
+    async def write_ack_intents(self, intents: Iterable[AckIntent]) -> None:
+        """Append acknowledgements, and return once all are in their journals.
+
+        Call it after the intents were persisted. Call it also when the program starts, before anything is read, with
+        the intents that were persisted last: that commits their transaction if the crash came before its
+        acknowledgement, and otherwise discards what its publisher left open in these journals. An intent whose journal
+        does not exist any more is dropped with a warning.
+
+        Raises:
+            TidelogError: An intent could not be appended.
+        """
+        existing = await self._driver.existing(intents)
+        for intent, append in zip(existing, self.append_ack_intents(existing), strict=True):
+            try:
+                await append
+            except ChannelNotFoundError:
+                warn_missing(intent)
 
     async def flush(self) -> None:
         """Return once everything appended so far is acknowledged.

@@ -12,7 +12,9 @@ The tree::
         │   ├── MalformedFrameError     call again: the frame is consumed
         │   │   ├── FieldCountError     write records with the number of fields of the first one
         │   │   └── InvalidUUIDError    write the UUID of the message in its place
-        │   └── NotFrameableError       implement what the framing of the journal requires
+        │   ├── NotFrameableError       implement what the framing of the journal requires
+        │   └── UnmarshalError          call again: reading continues behind the frame
+        ├── MissingJournalError         create the journal, or correct its name
         ├── EmptyListResponseError      create a journal that the selector matches, or retry later
         ├── MustStartReplayError        start a replay of ``replay_range()``, then dequeue again
         └── ReplayError                 start a replay of ``replay_range()`` again
@@ -86,6 +88,18 @@ class InvalidUUIDError(MalformedFrameError):
 
 class NotFrameableError(FramingError):
     """A message does not implement what a framing requires."""
+
+
+class UnmarshalError(FramingError):
+    """A frame that was read could not be decoded; the text is ``framing.Unmarshal(offset <n>): <cause>``."""
+
+    offset = number_value("Position of the frame.")
+
+
+class MissingJournalError(GazetteError):
+    """A journal does not exist; the text is ``named journal does not exist (<journal>)``."""
+
+    journal = text_value("Name of the journal.")
 
 
 class EmptyListResponseError(GazetteError):

@@ -6,7 +6,7 @@ call starts a new one, in the parent and in the child.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
@@ -78,6 +78,11 @@ class Background:
         except BaseException:
             work.close()
             raise
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Run ``call`` on the loop soon; from any thread, the loop's own included."""
+        loop = self._loop
+        (self.loop() if loop is None else loop).call_soon_threadsafe(call)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if necessary."""

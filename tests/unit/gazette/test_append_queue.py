@@ -118,13 +118,23 @@ def test_memory_is_bounded_over_all_journals_and_freed_by_answers() -> None:
 
     with pytest.raises(BufferFullError, match=r"1480 bytes wait to be acknowledged, the limit is 1480"):
         other.add(b"")
-    with pytest.raises(BufferFullError):
-        other.add_first(b"")
     for batch in sent(one):
         one.settled(batch)
 
     assert room.used_bytes == 5 * 148
     other.add(b"")
+
+
+def test_an_acknowledgement_is_accepted_without_room_and_counted() -> None:
+    queue, room = a_queue(limit_bytes=100)
+    queue.add(bytes(100))
+    queue.unwritten_intents.add(b"ack")
+
+    queue.add_first(b"ack")
+
+    assert (room.used_bytes, queue.unwritten_intents) == (100 + 3 + 2 * FRAME_OVERHEAD_BYTES, set())
+    with pytest.raises(BufferFullError):
+        queue.add(b"")
 
 
 def test_a_frame_larger_than_the_memory_is_accepted_when_nothing_else_waits() -> None:

@@ -1,0 +1,43 @@
+"""The lookup of a journal by its name."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tidelog.admin.journal_types import JournalSpec, ListRequest
+from tidelog.admin.labels import LabelSelector, LabelTerm
+from tidelog.client import AsyncClient
+from tidelog.errors import TidelogError
+from tidelog.gazette.append_driver import FindJournal
+from tidelog.gazette.errors import MissingJournalError
+from tidelog.gazette.messages import Journal
+from tidelog.transport.retry import DEFAULT_RETRY, Retry, may_repeat, retry_after_s
+
+
+def finder(client: AsyncClient, retry: Retry = DEFAULT_RETRY) -> FindJournal:
+    """Return a function that asks the server for the specification of a journal.
+
+    If the server is unavailable, it asks again for up to ``retry.give_up_s``. It raises MissingJournalError if there is
+    no journal with the name.
+    """
+
+    async def find(journal: Journal) -> JournalSpec:
+        request = ListRequest(LabelSelector(include=(LabelTerm("name", journal),)))
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + retry.give_up_s
+        pauses_s = retry.pauses_s()
+        while True:
+            try:
+                return _only((await client.journals.list(request)).journals, journal)
+            except TidelogError as error:
+                if not may_repeat(error) or loop.time() >= give_up_s:
+                    raise
+                await asyncio.sleep(max(next(pauses_s), retry_after_s(error)))
+
+    return find
+
+
+def _only(found: Sequence[JournalSpec], journal: Journal) -> JournalSpec:
+    for spec in found:
+        if spec.name == journal:
+            return spec
+    raise MissingJournalError(f"named journal does not exist ({journal})", values={"journal": journal})

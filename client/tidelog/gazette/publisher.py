@@ -1,0 +1,136 @@
+"""The publisher: sequences messages into journals, committed or in transactions, and acknowledges transactions."""
+
+from collections.abc import Iterable
+
+from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient, Dependency
+from tidelog.gazette.messages import MappingFunc, Message
+from tidelog.gazette.publishing import PublisherCore
+from tidelog.gazette.sync_append import Append, JournalClient
+from tidelog.gazette.uuids import Clock, ProducerID
+
+
+class AsyncPublisher:
+    """Maps, sequences and asynchronously appends messages to journals. ``Publisher`` is its synchronous twin.
+
+    A committed message is visible to every reader at once. An uncommitted one belongs to the open transaction: readers
+    of committed messages receive it when they read the acknowledgement of its journal, which may never come.
+    To commit a transaction, in this order:
+
+    1. wait for the appends of its messages: ``pending_except`` or ``flush`` of the journal client;
+    2. take the acknowledgements with ``build_ack_intents``, and persist them with the state that they belong to;
+    3. append them with ``write_ack_intents``, and do this again when the program starts again.
+
+    Publishing does not wait: it is one call without a coroutine, future or lock for the message. Not thread-safe: use
+    it in its client's event loop; any number of tasks may publish committed messages, one task transactions.
+
+    Attributes:
+        producer_id: Identifies the publisher in the UUIDs of its messages.
+        clock: Clock of the UUIDs.
+    """
+
+    def __init__(
+        self, journals: AsyncJournalClient, clock: Clock | None = None, *, producer_id: ProducerID | None = None
+    ) -> None:
+        """Create a publisher; does no I/O.
+
+        Args:
+            journals: Client that appends the messages.
+            clock: Clock, which the caller updates. Default: a clock that each message updates to the current time.
+            producer_id: Id of the publisher, which no other may have used. Default: a random one.
+        """
+        self.journals = journals
+        self._core = PublisherCore[AsyncAppend](journals.queue_of, clock, producer_id)
+        self.producer_id = self._core.producer_id
+        self.clock = self._core.clock
+
+    def publish_committed(self, mapping: MappingFunc, message: Message) -> AsyncAppend:
+        """Publish a message for immediate consumption, and return the append of its batch without waiting.
+
+        The order of the steps: update the clock, validate the message, map it, look up the framing, and then without
+        interruption tick the clock, set the UUID, and append the frame. So validation and mapping see no UUID yet.
+
+        Raises:
+            EmptyListResponseError: No journal matches the mapping: create one, or retry later.
+            UnknownContentTypeError: The content type of the journal is not registered.
+            FramingError: The message cannot be encoded. Nothing was appended.
+            BufferFullError: There is no room: wait for ``room`` of the journal client. Nothing was appended.
+            ProducerStoppedError: An earlier append to the journal failed. Nothing was appended.
+            RuntimeError: The publisher has published uncommitted messages to the journal.
+            Exception: What the message's validation, its encoding or the mapping raised. Nothing was appended.
+        """
+        return self._core.publish_committed(mapping, message)
+
+    def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> AsyncAppend:
+        """Publish a message in the open transaction; the first one begins it. Otherwise as ``publish_committed``.
+
+        Raises:
+            RuntimeError: The publisher has published committed messages to the journal; or the acknowledgement of the
+                previous transaction is not appended to it.
+            Exception: As ``publish_committed``.
+        """
+        return self._core.publish_uncommitted(mapping, message)
+
+    def build_ack_intents(self) -> list[AckIntent]:
+        """End the open transaction, and return its acknowledgements, one for each journal, in order of first use.
+
+        Persist all of them before the first is appended. Without that, a crash may leave the transaction acknowledged
+        in some journals and not in others.
+
+        Raises:
+            Exception: An acknowledgement cannot be encoded. The transaction remains open.
+        """
+        return self._core.build_ack_intents()
+
+
+class Publisher:
+    """Maps, sequences and asynchronously appends messages to journals. See ``AsyncPublisher``.
+
+    Publishing does not wait for the server. Thread-safe for committed messages; one thread publishes transactions.
+
+    Attributes:
+        producer_id: Identifies the publisher in the UUIDs of its messages.
+        clock: Clock of the UUIDs.
+    """
+
+    def __init__(
+        self, journals: JournalClient, clock: Clock | None = None, *, producer_id: ProducerID | None = None
+    ) -> None:
+        """Create a publisher; does no I/O. See ``AsyncPublisher``."""
+        self.journals = journals
+        self._core = PublisherCore[Append](journals.queue_of, clock, producer_id)
+        self.producer_id = self._core.producer_id
+        self.clock = self._core.clock
+        self._lock = journals.lock
+
+    def publish_committed(self, mapping: MappingFunc, message: Message) -> Append:
+        """Publish a message for immediate consumption. See ``AsyncPublisher.publish_committed``."""
+        # Invariant (I1): the lock is held from the tick of the clock until the frame is in the journal's queue. It
+        # covers the mapping too, whose caches need not be thread-safe.
+        with self._lock:
+            return self._core.publish_committed(mapping, message)
+
+    def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> Append:
+        """Publish a message in the open transaction. See ``AsyncPublisher.publish_uncommitted``."""
+        with self._lock:
+            return self._core.publish_uncommitted(mapping, message)
+
+    def build_ack_intents(self) -> list[AckIntent]:
+        """End the open transaction, and return its acknowledgements. See ``AsyncPublisher.build_ack_intents``."""
+        with self._lock:
+            return self._core.build_ack_intents()
+
+
+def append_ack_intents(
+    journals: AsyncJournalClient, intents: Iterable[AckIntent], dependencies: Iterable[Dependency] = ()
+) -> list[AsyncAppend]:
+    """Append acknowledgements without waiting; see ``AsyncJournalClient.append_ack_intents``."""
+    return journals.append_ack_intents(intents, dependencies)
+
+
+async def write_ack_intents(journals: AsyncJournalClient, intents: Iterable[AckIntent]) -> None:
+    """Append acknowledgements, and return once all are in their journals; also to recover after a crash.
+
+    See ``AsyncJournalClient.write_ack_intents``.
+    """
+    await journals.write_ack_intents(intents)
