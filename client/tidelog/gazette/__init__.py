@@ -80,6 +80,7 @@ from tidelog.gazette.messages import (
     Validator,
 )
 from tidelog.gazette.publisher import AsyncPublisher, Publisher, append_ack_intents, write_ack_intents
+from tidelog.gazette.records import UUID_FIELD, CSVRecord, JSONMessage, JSONRecord, ProtoRecord
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
 from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.uuids import (
@@ -95,7 +96,9 @@ from tidelog.gazette.uuids import (
     get_producer_id,
     new_clock,
     new_producer_id,
+    parse_uuid,
     time_of_clock,
+    uuid_text,
 )
 
 __all__ = [
@@ -105,6 +108,7 @@ __all__ = [
     "NIL_UUID",
     "NO_BEGIN",
     "UUID",
+    "UUID_FIELD",
     "AckIntent",
     "Append",
     "AsyncAppend",
@@ -113,6 +117,7 @@ __all__ = [
     "ByteReader",
     "CSVFrameable",
     "CSVFraming",
+    "CSVRecord",
     "Checkpoint",
     "Clock",
     "DesyncDetectedError",
@@ -132,6 +137,8 @@ __all__ = [
     "JSONFrameable",
     "JSONFraming",
     "JSONMarshalerTo",
+    "JSONMessage",
+    "JSONRecord",
     "JSONUnmarshaler",
     "Journal",
     "JournalChange",
@@ -161,6 +168,7 @@ __all__ = [
     "ProducerID",
     "ProducerState",
     "ProtoFrameable",
+    "ProtoRecord",
     "Publisher",
     "ReplayBeginError",
     "ReplayEndError",
@@ -191,6 +199,7 @@ __all__ = [
     "new_clock",
     "new_producer_id",
     "parse_label_selector",
+    "parse_uuid",
     "random_mapping",
     "register_framing",
     "rendezvous_mapping",
@@ -198,6 +207,7 @@ __all__ = [
     "time_of_clock",
     "unpack_fixed_frame",
     "unpack_line",
+    "uuid_text",
     "write_ack_intents",
 ]
 

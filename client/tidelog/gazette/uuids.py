@@ -15,6 +15,8 @@ from threading import Lock
 from typing import Final, Self
 from uuid import UUID, SafeUUID
 
+from tidelog.gazette.errors import InvalidUUIDError
+
 TICK_STEP: Final = 160
 """Units that ``Clock.tick`` adds by default: 1 microsecond."""
 CLOCK_UNITS_PER_SECOND: Final = 160_000_000
@@ -181,6 +183,43 @@ def _misuse(producer: bytes, clock: int, flags: int) -> str:
     if clock >> 64:
         return f"the clock value is {clock}, expected 0 to {MAX_CLOCK}"
     return f"a producer id has {PRODUCER_ID_BYTES} bytes, got {len(producer)}"
+
+
+def uuid_text(uuid: UUID) -> str:
+    """Return the canonical text of ``uuid``, as ``str`` does, in less time."""
+    digits = uuid.int.to_bytes(16, "big").hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def parse_uuid(text: str) -> UUID:
+    """Return the UUID that ``text`` denotes, in its canonical form or in another one that ``uuid.UUID`` accepts.
+
+    Raises:
+        InvalidUUIDError: ``text`` has another form. Its text is ``invalid UUID length: <bytes>`` for a wrong length.
+    """
+    digits = text.replace("-", "")
+    try:
+        value = bytes.fromhex(digits)
+    except ValueError:
+        value = b""
+    # `fromhex` skips white space, which 32 characters for 16 bytes cannot contain.
+    if len(value) != 16 or len(digits) != 32 or len(text) != 36:
+        return _parse_other(text)
+    uuid: UUID = _new(UUID)
+    _set_int(uuid, _int_of(value, "big"))
+    _set_is_safe(uuid, _unknown)
+    return uuid
+
+
+def _parse_other(text: str) -> UUID:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    # Bare digits, the canonical form, in braces, and with the prefix of a URN.
+    if size not in {32, 36, 38, 45}:
+        raise InvalidUUIDError(f"invalid UUID length: {size}")
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise InvalidUUIDError(f"invalid UUID format: {text!r}") from error
 
 
 def get_clock(uuid: UUID) -> int:

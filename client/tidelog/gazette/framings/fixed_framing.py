@@ -151,6 +151,8 @@ def _parse(payload: bytes, message: Frameable) -> None:
     target = _frameable(message)
     try:
         target.ParseFromString(payload)
+    except MalformedFrameError:
+        raise
     except Exception as error:
         # The classes of protobuf's errors differ between its implementations, and a message may have its own.
         raise MalformedFrameError(f"a protobuf message of {len(payload)} bytes is invalid: {error}") from error

@@ -147,7 +147,7 @@ class JSONFraming:
         if issubclass(kind, JSONMarshalerTo):
             return _marshal_by_message
         text_of = self._escaped_text if self._go_escapes else self._codec.encode
-        if issubclass(kind, JSONFrameable):
+        if hasattr(kind, "to_json"):
             return lambda message: text_of(message.to_json()) + b"\n"  # type: ignore[attr-defined]  # of this kind
         if issubclass(kind, dict):
             return lambda message: text_of(message) + b"\n"
@@ -167,7 +167,7 @@ class JSONFraming:
         decode = self._codec.decode
         if issubclass(kind, JSONUnmarshaler):
             return lambda line, message: message.unmarshal_json(line)  # type: ignore[attr-defined]  # of this kind
-        if issubclass(kind, JSONFrameable):
+        if hasattr(kind, "from_json"):
             return lambda line, message: message.from_json(decode(line))  # type: ignore[attr-defined]  # of this kind
         if issubclass(kind, dict):
             return _dictionary_decoder(decode)
