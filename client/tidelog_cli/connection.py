@@ -41,6 +41,7 @@ _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.PositionTrimmedError, ExitCode.CONFLICT),
     (tidelog.PositionBeyondEndError, ExitCode.CONFLICT),
     (tidelog.LastTickMismatchError, ExitCode.CONFLICT),
+    (tidelog.JournalRevisionError, ExitCode.CONFLICT),
     (tidelog.FencedError, ExitCode.CONFLICT),
     (tidelog.ResourceAcquiredError, ExitCode.CONFLICT),
     (tidelog.BroadcastNotFoundError, ExitCode.NOT_FOUND),

@@ -14,6 +14,7 @@ from tidelog_cli.commands import (
     check,
     cluster,
     groups,
+    journals,
     pipeline,
     scan,
     tokens,
@@ -26,8 +27,8 @@ from tidelog_cli.extras import extra_of
 
 # In the order of the help. A string is the name of an entry point; unlisted entry points come last.
 _COMMANDS: Final = (
-    "serve", channels, append, scan, transactions, broadcasts, groups, cluster, tokens, audit, "backup", pipeline,
-    check, top, "bench", "doctor", "config", version,
+    "serve", channels, append, scan, transactions, broadcasts, groups, journals, cluster, tokens, audit, "backup",
+    pipeline, check, top, "bench", "doctor", "config", version,
 )  # fmt: skip
 
 app = typer.Typer(

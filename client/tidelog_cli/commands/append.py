@@ -4,14 +4,14 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from tidelog import AsyncProducer, AsyncTicket, Message
+from tidelog import Appendable, AsyncProducer, AsyncTicket, Message
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.commands.vchannel_names import full_name
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
@@ -30,8 +30,8 @@ from tidelog_cli.output.records import (
 
 
 @dataclass(slots=True)
-class _Appended:
-    """Progress of one run of the command.
+class Appended:
+    """Progress of one run of a command that appends.
 
     Attributes:
         messages, payload_bytes: Amounts sent to the producer so far.
@@ -44,6 +44,20 @@ class _Appended:
     first: AsyncTicket | None = None
     last: AsyncTicket | None = None
     started_s: float = field(default_factory=time.monotonic)
+
+    async def send(self, producer: AsyncProducer, messages: Sequence[Appendable], progress: Progress) -> None:
+        """Send messages, at least one, and count them. They are durable once the producer is flushed."""
+        if self.first is None:
+            self.first = self.last = await producer.send(messages[0])
+            await producer.send_many(messages[1:-1])
+        else:
+            await producer.send_many(messages[:-1])
+        if self.messages or len(messages) > 1:
+            self.last = await producer.send(messages[-1])
+        size_bytes = sum(len(each.payload if isinstance(each, Message) else each) for each in messages)
+        self.messages += len(messages)
+        self.payload_bytes += size_bytes
+        progress.advance(len(messages), size_bytes)
 
     async def record(self, vchannel: str) -> Record:
         """Return the record to print. Every message must be acknowledged."""
@@ -104,7 +118,7 @@ def append(
         print_records([run(_append_as_one(job, endpoint, progress), timeout)], output)
         return
     progress = Progress("appending", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
-    appended = _Appended()
+    appended = Appended()
 
     async def command() -> Record:
         try:
@@ -114,7 +128,7 @@ def append(
             ):
                 # Detects a wrong name before the input is read, which may be a terminal, or empty.
                 await client.latest_mvcc_tick(vchannel)
-                with _opened(input_path) as descriptor, progress:
+                with opened_input(input_path) as descriptor, progress:
                     await _append_all(producer, descriptor, decoder, appended, progress)
                 return await appended.record(vchannel)
         except asyncio.CancelledError:
@@ -142,7 +156,7 @@ async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record
         # Detects a wrong name before the input is read.
         await client.latest_mvcc_tick(job.vchannel)
         async with client.txn() as txn:
-            with _opened(job.input_path) as descriptor, progress:
+            with opened_input(job.input_path) as descriptor, progress:
                 async for several in _decoded(descriptor, job.decoder):
                     await txn.append(job.vchannel, several, fencing_token=job.fencing_token)
                     size_bytes = sum(len(message.payload) for message in several)
@@ -162,21 +176,11 @@ async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record
 
 
 async def _append_all(
-    producer: AsyncProducer, descriptor: int, decoder: Decoder, appended: _Appended, progress: Progress
+    producer: AsyncProducer, descriptor: int, decoder: Decoder, appended: Appended, progress: Progress
 ) -> None:
     """Send the input as it arrives, and wait until all of it is durable."""
     async for messages in _decoded(descriptor, decoder):
-        if appended.first is None:
-            appended.first = appended.last = await producer.send(messages[0])
-            await producer.send_many(messages[1:-1])
-        else:
-            await producer.send_many(messages[:-1])
-        if appended.messages or len(messages) > 1:
-            appended.last = await producer.send(messages[-1])
-        size_bytes = sum(len(message.payload) for message in messages)
-        appended.messages += len(messages)
-        appended.payload_bytes += size_bytes
-        progress.advance(len(messages), size_bytes)
+        await appended.send(producer, messages, progress)
     await producer.flush()
 
 
@@ -190,7 +194,7 @@ async def _decoded(descriptor: int, decoder: Decoder) -> AsyncIterator[list[Mess
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[int]:
+def opened_input(path: str) -> Iterator[int]:
     """Yield a file descriptor of the input; ``-`` is standard input."""
     if path == "-":
         yield sys.stdin.fileno()

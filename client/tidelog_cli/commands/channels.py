@@ -127,12 +127,15 @@ def list_channels(
     prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="List system channels too: the audit log, and the channels of journals.")
+    ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
     """List channels by name."""
-    channels = ask_all(endpoint, timeout, lambda client: client.list_channels(prefix))
+    channels = ask_all(endpoint, timeout, lambda client: client.list_channels(prefix, include_system=everything))
     if names_only:
         for channel in channels:
             print(channel.name)

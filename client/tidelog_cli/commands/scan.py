@@ -40,7 +40,7 @@ TypeOption = Annotated[
 
 
 @dataclass(slots=True)
-class _Printed:
+class Printed:
     """Progress of one run.
 
     Attributes:
@@ -113,12 +113,12 @@ def scan(
     until = parse_position(end) if end is not None else At.watermark()
 
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        return _scanned(client, names, begin, until, types)
+        return scanned(client, names, begin, until, types)
 
     draws = show_progress_beside_data(no_progress=no_progress, quiet=quiet)
-    printed = _Printed(count, Progress("scanning", is_shown=draws))
+    printed = Printed(count, Progress("scanning", is_shown=draws))
     printer = printer_of(chosen_output(output), framing)
-    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+    run(print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
 
 
 def tail(
@@ -147,19 +147,19 @@ def tail(
 
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
         if begin is not None:
-            return _scanned(client, names, begin, At.follow() if follow else At.watermark(), types)
+            return scanned(client, names, begin, At.follow() if follow else At.watermark(), types)
         return _last_then_follow(client, names, _DEFAULT_LAST if last is None else last, types, follow=follow)
 
-    printed = _Printed(None, Progress("tailing", is_shown=False))
+    printed = Printed(None, Progress("tailing", is_shown=False))
     printer = printer_of(chosen_output(output), framing)
-    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+    run(print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
 
 
-async def _print_all(
+async def print_all(
     endpoint: str,
     source: Callable[[AsyncClient], AsyncGenerator[Sequence[StoredMessage], None]],
     printer: MessagePrinter,
-    printed: _Printed,
+    printed: Printed,
     *,
     quiet: bool,
 ) -> None:
@@ -178,9 +178,10 @@ async def _print_all(
     printer.finish()
 
 
-async def _scanned(
+async def scanned(
     client: AsyncClient, names: list[str], start: Start | Positions, until: End, types: list[int] | None
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    """Yield the messages of channels or vchannels, in batches."""
     # A scan retries while the server is away. This call fails early if no server is there at all.
     await client.wal_name()
     vchannels = await vchannels_of(client, names)
