@@ -16,6 +16,9 @@ import psycopg
 import pytest
 
 from tidelog import AsyncClient, Client
+from tidelog.admin.journal_types import JournalUpsert
+from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
 from tidelog.gazette.stores import (
     AsyncCheckpointStore,
     AsyncSqliteCheckpointStore,
@@ -24,6 +27,7 @@ from tidelog.gazette.stores import (
 )
 from tidelog.gazette.stores.on_tidelog import COMMITS_PER_TRIM
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
+from tidelog.gazette.uuids import new_producer_id
 from tidelog.testing import TestServer, start_server
 from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind, TidelogStores
 from tidelog_testing.servers.postgres import PostgresProcess
@@ -31,8 +35,15 @@ from tidelog_testing.servers.postgres import PostgresProcess
 KINDS = [
     "sqlite", "sqlite, synchronous", "postgres", "postgres, synchronous", "tidelog", "tidelog, synchronous",
 ]  # fmt: skip
-ANY_CHECKPOINT = bytes(range(256))
 NUMBERS = itertools.count()
+
+
+def saved(intent: bytes) -> Checkpoint:
+    """Return a checkpoint without journals that are read, so that no group is needed."""
+    return Checkpoint(intents=(AckIntent("any/journal", intent),))
+
+
+ANY_CHECKPOINT = saved(bytes(range(256)))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ async def store(stores: StoreKind) -> AsyncIterator[AsyncCheckpointStore[Any]]:
 
 
 async def test_a_new_consumer_has_no_checkpoint(store: AsyncCheckpointStore[Any]) -> None:
-    assert await store.acquire() == b""
+    assert await store.acquire() == Checkpoint()
 
 
 async def test_a_commit_is_there_for_the_next_instance_with_its_state(
@@ -80,14 +91,14 @@ async def test_a_commit_is_there_for_the_next_instance_with_its_state(
     await stores.write(await store.begin(), "a")
     await store.commit(ANY_CHECKPOINT)
     await stores.write(await store.begin(), "b")
-    await store.commit(b"second")
+    await store.commit(saved(b"second"))
     async with aclosing(stores.new()) as next_instance:
-        assert await next_instance.acquire() == b"second"
+        assert await next_instance.acquire() == saved(b"second")
     assert await stores.keys() == ["a", "b"]
 
 
-async def test_any_bytes_are_kept(store: AsyncCheckpointStore[Any]) -> None:
-    for checkpoint in (ANY_CHECKPOINT, b"", b"\0", b"x" * 3_000_000):
+async def test_any_checkpoint_is_kept(store: AsyncCheckpointStore[Any]) -> None:
+    for checkpoint in (ANY_CHECKPOINT, Checkpoint(), saved(b"\0"), saved(b"x" * 3_000_000)):
         await store.acquire()
         await store.begin()
         await store.commit(checkpoint)
@@ -99,12 +110,12 @@ async def test_a_rollback_discards_the_state_and_keeps_the_checkpoint(
 ) -> None:
     await store.acquire()
     await store.begin()
-    await store.commit(b"first")
+    await store.commit(saved(b"first"))
     await stores.write(await store.begin(), "discarded")
     await store.rollback()
     await store.rollback()
     await stores.write(await store.begin(), "kept")
-    await store.commit(b"second")
+    await store.commit(saved(b"second"))
     assert await stores.keys() == ["kept"]
 
 
@@ -116,29 +127,29 @@ async def test_closing_and_acquiring_discard_an_open_transaction(
     await stores.write(await store.begin(), "discarded")
     await getattr(store, end)()
     assert await stores.keys() == []
-    assert await store.acquire() == b""
+    assert await store.acquire() == Checkpoint()
 
 
 async def test_an_earlier_instance_cannot_commit(stores: StoreKind, store: AsyncCheckpointStore[Any]) -> None:
     await store.acquire()
     await store.begin()
-    await store.commit(b"of the earlier")
+    await store.commit(saved(b"of the earlier"))
     async with aclosing(stores.new()) as later:
-        assert await later.acquire() == b"of the earlier"
+        assert await later.acquire() == saved(b"of the earlier")
         with pytest.raises(ConsumerFencedError, match="consumer 'flights' was acquired by a later instance") as caught:
             await stores.write(await store.begin(), "of the earlier")
-            await store.commit(b"too late")
+            await store.commit(saved(b"too late"))
         assert caught.value.effect == "none"
         assert caught.value.consumer == "flights"
         await stores.write(await later.begin(), "of the later")
-        await later.commit(b"of the later")
+        await later.commit(saved(b"of the later"))
         # The one that acquired last commits, whichever it is.
-        assert await store.acquire() == b"of the later"
+        assert await store.acquire() == saved(b"of the later")
         await stores.write(await store.begin(), "taken back")
-        await store.commit(b"taken back")
+        await store.commit(saved(b"taken back"))
         with pytest.raises(ConsumerFencedError):
             await later.begin()
-            await later.commit(b"too late")
+            await later.commit(saved(b"too late"))
     assert await stores.keys() == ["of the later", "taken back"]
 
 
@@ -146,21 +157,21 @@ async def test_consumers_of_other_names_do_not_fence_each_other(stores: StoreKin
     async with AsyncExitStack() as stack:
         for name in ("first", "second", "it's \N{LATIN SMALL LETTER U WITH DIAERESIS}"):
             other = await stack.enter_async_context(aclosing(stores.new(name)))
-            assert await other.acquire() == b""
+            assert await other.acquire() == Checkpoint()
             await stores.write(await other.begin(), name)
-            await other.commit(name.encode())
+            await other.commit(saved(name.encode()))
         assert len(await stores.keys()) == 3
 
 
 async def test_of_instances_that_acquire_at_once_exactly_one_can_commit(stores: StoreKind) -> None:
     async with AsyncExitStack() as stack:
         instances = [await stack.enter_async_context(aclosing(stores.new())) for _ in range(6)]
-        assert await asyncio.gather(*(each.acquire() for each in instances)) == [b""] * 6
+        assert await asyncio.gather(*(each.acquire() for each in instances)) == [Checkpoint()] * 6
         committed = 0
         for each in instances:
             try:
                 await each.begin()
-                await each.commit(b"committed")
+                await each.commit(saved(b"committed"))
             except ConsumerFencedError:
                 continue
             committed += 1
@@ -172,11 +183,11 @@ async def test_calls_in_the_wrong_order_say_what_comes_first(store: AsyncCheckpo
         await store.begin()
     await store.acquire()
     with pytest.raises(RuntimeError, match="no open transaction: call begin first"):
-        await store.commit(b"")
+        await store.commit(saved(b""))
     await store.begin()
     with pytest.raises(RuntimeError, match="has an open transaction: commit it or roll it back first"):
         await store.begin()
-    await store.commit(b"")
+    await store.commit(saved(b""))
 
 
 async def test_a_handler_that_ends_the_transaction_is_reported(
@@ -187,8 +198,8 @@ async def test_a_handler_that_ends_the_transaction_is_reported(
     await stores.write(transaction, "committed by the handler")
     await stores.end(transaction)
     with pytest.raises(RuntimeError, match="ended by the handler"):
-        await store.commit(b"not committed")
-    assert await store.acquire() == b""
+        await store.commit(saved(b"not committed"))
+    assert await store.acquire() == Checkpoint()
 
 
 async def test_a_name_is_required(stores: StoreKind) -> None:
@@ -201,11 +212,11 @@ async def test_postgres_takes_over_from_an_instance_in_the_middle_of_a_transacti
     async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
         await earlier.acquire()
         await stores.write(await earlier.begin(), "of the earlier")
-        assert await later.acquire() == b""
+        assert await later.acquire() == Checkpoint()
         with pytest.raises(ConsumerFencedError):
-            await earlier.commit(b"too late")
+            await earlier.commit(saved(b"too late"))
         await stores.write(await later.begin(), "of the later")
-        await later.commit(b"of the later")
+        await later.commit(saved(b"of the later"))
     assert await stores.keys() == ["of the later"]
 
 
@@ -215,8 +226,8 @@ async def test_sqlite_takes_over_after_the_transaction_of_an_instance(tmp_path: 
         await earlier.acquire()
         await stores.write(await earlier.begin(), "of the earlier")
         acquiring = asyncio.create_task(later.acquire())
-        await earlier.commit(b"in time")
-        assert await acquiring == b"in time"
+        await earlier.commit(saved(b"in time"))
+        assert await acquiring == saved(b"in time")
         with pytest.raises(ConsumerFencedError):
             await earlier.begin()
     assert await stores.keys() == ["of the earlier"]
@@ -229,8 +240,8 @@ async def test_sqlite_reports_a_lock_that_is_held_too_long(tmp_path: Path) -> No
         async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "state.db", "flights", lock_timeout_s=0)) as waiting:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 await waiting.acquire()
-            await holder.commit(b"kept")
-            assert await waiting.acquire() == b"kept"
+            await holder.commit(saved(b"kept"))
+            assert await waiting.acquire() == saved(b"kept")
 
 
 async def test_sqlite_syncs_each_commit(tmp_path: Path) -> None:
@@ -259,10 +270,10 @@ async def test_postgres_reconnects_after_its_connection_broke(postgres: Postgres
         await stores.write(connection, "lost")
         postgres.execute("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
         with pytest.raises(psycopg.OperationalError):
-            await store.commit(b"lost")
-        assert await store.acquire() == b""
+            await store.commit(saved(b"lost"))
+        assert await store.acquire() == Checkpoint()
         await stores.write(await store.begin(), "kept")
-        await store.commit(b"kept")
+        await store.commit(saved(b"kept"))
     assert await stores.keys() == ["kept"]
 
 
@@ -275,8 +286,8 @@ async def test_postgres_reports_a_constraint_that_fails_at_the_commit(postgres: 
         await stores.write(connection, "discarded")
         await connection.execute("INSERT INTO pairs VALUES ('twice'), ('twice')")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            await store.commit(b"discarded")
-        assert await store.acquire() == b""
+            await store.commit(saved(b"discarded"))
+        assert await store.acquire() == Checkpoint()
     assert await stores.keys() == []
 
 
@@ -289,9 +300,9 @@ async def test_a_role_without_the_right_to_create_tables_uses_the_existing_one(p
     postgres.execute("GRANT SELECT, INSERT, UPDATE ON tidelog_checkpoints TO guest")
     guest = postgres.conninfo.replace("user=tidelog", "user=guest")
     async with aclosing(AsyncPostgresCheckpointStore(guest, "flights")) as store:
-        assert await store.acquire() == b""
+        assert await store.acquire() == Checkpoint()
         await store.begin()
-        await store.commit(b"by the guest")
+        await store.commit(saved(b"by the guest"))
     postgres.execute("DROP OWNED BY guest")
 
 
@@ -302,11 +313,11 @@ async def test_tidelog_takes_over_from_an_instance_in_the_middle_of_a_transactio
         async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
             await earlier.acquire()
             await stores.write(await earlier.begin(), "of the earlier")
-            assert await later.acquire() == b""
+            assert await later.acquire() == Checkpoint()
             with pytest.raises(ConsumerFencedError):
-                await earlier.commit(b"too late")
+                await earlier.commit(saved(b"too late"))
             await stores.write(await later.begin(), "of the later")
-            await later.commit(b"of the later")
+            await later.commit(saved(b"of the later"))
         assert await stores.keys() == ["of the later"]
 
 
@@ -316,9 +327,30 @@ async def test_tidelog_deletes_old_checkpoints(tidelog_server: TestServer) -> No
         await store.acquire()
         for number in range(2 * COMMITS_PER_TRIM + 1):
             await store.begin()
-            await store.commit(b"%d" % number)
+            await store.commit(saved(b"%d" % number))
         left = [message.payload async for batch in client.scan("gazette.checkpoints.trimmed") for message in batch]
-        assert left == [b"%d" % (2 * COMMITS_PER_TRIM - 1), b"%d" % (2 * COMMITS_PER_TRIM)]
-        assert await store.acquire() == left[-1]
+        last = saved(b"%d" % (2 * COMMITS_PER_TRIM))
+        assert left == [saved(b"%d" % (2 * COMMITS_PER_TRIM - 1)).encode(), last.encode()]
+        assert await store.acquire() == last
         left = [message.payload async for batch in client.scan("gazette.checkpoints.trimmed") for message in batch]
-        assert left == [b"%d" % (2 * COMMITS_PER_TRIM)]
+        assert left == [last.encode()]
+
+
+async def test_tidelog_moves_the_group_of_the_consumer_to_what_may_be_read_again(tidelog_server: TestServer) -> None:
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        names = ["positions/first", "positions/second"]
+        channels = [each.channel for each in await client.journals.apply([JournalUpsert(name) for name in names])]
+        ticks = [[(await client.append(channel, b"frame")).first_tick for _ in range(3)] for channel in channels]
+        producer = JournalProducer(names[1], new_producer_id())
+        # In the second journal a transaction is open since the second frame; the third does not exist any more.
+        offsets = {names[0]: ticks[0][2] + 1, names[1]: ticks[1][2] + 1, "positions/missing": 1}
+        async with aclosing(AsyncTidelogCheckpointStore(client, "positions")) as store:
+            await store.acquire()
+            await store.begin()
+            await store.commit(Checkpoint(offsets, (ProducerState(producer, 1, ticks[1][1]),)))
+        group = await client.describe_group("positions")
+        assert {name: each.next_tick for name, each in group.positions.items()} == {
+            f"{channels[0]}/0": ticks[0][2] + 1,
+            f"{channels[1]}/0": ticks[1][1],
+        }
+        assert group.lag_messages == 2

@@ -69,6 +69,14 @@ class Checkpoint:
     states: tuple[ProducerState, ...] = ()
     intents: tuple[AckIntent, ...] = ()
 
+    def begins(self) -> dict[Journal, Offset]:
+        """Return, for each journal, the position before which nothing is read again, also by replays."""
+        begins = dict(self.offsets)
+        for state in self.states:
+            if state.begin != NO_BEGIN:
+                begins[state.journal] = min(state.begin, begins.get(state.journal, state.begin))
+        return begins
+
     def encode(self) -> bytes:
         """Return the serialized form; equal checkpoints have equal bytes.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tidelog import AsyncClient, Client
+from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores import (
     AsyncCheckpointStore,
     AsyncSqliteCheckpointStore,
@@ -46,13 +47,13 @@ class OnThread:
     def __init__(self, store: CheckpointStore[Any]) -> None:
         self._store = store
 
-    async def acquire(self) -> bytes:
+    async def acquire(self) -> Checkpoint:
         return await asyncio.to_thread(self._store.acquire)
 
     async def begin(self) -> Any:
         return await asyncio.to_thread(self._store.begin)
 
-    async def commit(self, checkpoint: bytes) -> None:
+    async def commit(self, checkpoint: Checkpoint) -> None:
         await asyncio.to_thread(self._store.commit, checkpoint)
 
     async def rollback(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores.interface import TransactionT_co
 
 
@@ -16,10 +17,14 @@ class CheckpointStore(Protocol[TransactionT_co]):
     returns the checkpoint of the last transaction that was committed.
     """
 
-    def acquire(self) -> bytes:
-        """Fence all earlier instances, durably, and return the last checkpoint committed; empty before the first.
+    def acquire(self) -> Checkpoint:
+        """Fence all earlier instances, durably, and return the last checkpoint committed; an empty one at first.
 
         From then on no earlier instance can commit. An open transaction of this store is rolled back.
+
+        Raises:
+            ValueError: The checkpoint has a version that this release does not know.
+            Exception: An error of the database.
         """
         ...
 
@@ -32,7 +37,7 @@ class CheckpointStore(Protocol[TransactionT_co]):
         """
         ...
 
-    def commit(self, checkpoint: bytes) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``, durably and all or nothing.
 
         Raises:

@@ -4,6 +4,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
+from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores._postgres import ACQUIRE, BE_DURABLE, COMMIT, CREATE, EXISTS, LOCK_CREATION
 from tidelog.gazette.stores.errors import ALREADY_OPEN, ENDED_BY_HANDLER, NOT_ACQUIRED, NOT_OPEN, ConsumerFencedError
 
@@ -29,7 +30,7 @@ class PostgresCheckpointStore:
         self._epoch = 0
         self._is_open = False
 
-    def acquire(self) -> bytes:
+    def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``CheckpointStore.acquire``."""
         self._epoch = 0
         self.rollback()
@@ -41,8 +42,9 @@ class PostgresCheckpointStore:
                 connection.execute(CREATE)
             row = connection.execute(ACQUIRE, (self._consumer,)).fetchone()
         assert row is not None, "the statement returns the row that it wrote"
+        checkpoint = Checkpoint.decode(row[1]) if row[1] else Checkpoint()
         self._epoch = int(row[0])
-        return bytes(row[1])
+        return checkpoint
 
     def begin(self) -> Connection[TupleRow]:
         """Begin a transaction; return the connection. See ``CheckpointStore.begin``."""
@@ -55,7 +57,7 @@ class PostgresCheckpointStore:
         self._is_open = True
         return connection
 
-    def commit(self, checkpoint: bytes) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``CheckpointStore.commit``."""
         if not self._is_open or self._connection is None:
             raise RuntimeError(NOT_OPEN)
@@ -65,7 +67,7 @@ class PostgresCheckpointStore:
             self._is_open = False
             raise RuntimeError(ENDED_BY_HANDLER)
         try:
-            cursor = connection.execute(COMMIT, (checkpoint, self._consumer, epoch))
+            cursor = connection.execute(COMMIT, (checkpoint.encode(), self._consumer, epoch))
             if cursor.rowcount != 1:
                 raise ConsumerFencedError(self._consumer)
             connection.execute("COMMIT")

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
+from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores.errors import (
     ALREADY_OPEN,
     ENDED_BY_HANDLER,
@@ -60,7 +61,7 @@ class AsyncPostgresCheckpointStore:
         self._epoch = 0
         self._is_open = False
 
-    async def acquire(self) -> bytes:
+    async def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
         self._epoch = 0
         await self.rollback()
@@ -72,8 +73,9 @@ class AsyncPostgresCheckpointStore:
                 await connection.execute(CREATE)
             row = await (await connection.execute(ACQUIRE, (self._consumer,))).fetchone()
         assert row is not None, "the statement returns the row that it wrote"
+        checkpoint = Checkpoint.decode(row[1]) if row[1] else Checkpoint()
         self._epoch = int(row[0])
-        return bytes(row[1])
+        return checkpoint
 
     async def begin(self) -> AsyncConnection[TupleRow]:
         """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
@@ -86,7 +88,7 @@ class AsyncPostgresCheckpointStore:
         self._is_open = True
         return connection
 
-    async def commit(self, checkpoint: bytes) -> None:
+    async def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
         if not self._is_open or self._connection is None:
             raise RuntimeError(NOT_OPEN)
@@ -97,7 +99,7 @@ class AsyncPostgresCheckpointStore:
             self._is_open = False
             raise RuntimeError(ENDED_BY_HANDLER)
         try:
-            cursor = await connection.execute(COMMIT, (checkpoint, self._consumer, epoch))
+            cursor = await connection.execute(COMMIT, (checkpoint.encode(), self._consumer, epoch))
             if cursor.rowcount != 1:
                 raise ConsumerFencedError(self._consumer)
             await connection.execute("COMMIT")

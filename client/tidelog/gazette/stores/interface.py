@@ -2,6 +2,8 @@
 
 from typing import Protocol, TypeVar
 
+from tidelog.gazette.checkpoints import Checkpoint
+
 TransactionT_co = TypeVar("TransactionT_co", covariant=True)
 
 
@@ -16,10 +18,14 @@ class AsyncCheckpointStore(Protocol[TransactionT_co]):
     returns the checkpoint of the last transaction that was committed.
     """
 
-    async def acquire(self) -> bytes:
-        """Fence all earlier instances, durably, and return the last checkpoint committed; empty before the first.
+    async def acquire(self) -> Checkpoint:
+        """Fence all earlier instances, durably, and return the last checkpoint committed; an empty one at first.
 
         From then on no earlier instance can commit. An open transaction of this store is rolled back.
+
+        Raises:
+            ValueError: The checkpoint has a version that this release does not know.
+            Exception: An error of the database.
         """
         ...
 
@@ -32,7 +38,7 @@ class AsyncCheckpointStore(Protocol[TransactionT_co]):
         """
         ...
 
-    async def commit(self, checkpoint: bytes) -> None:
+    async def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``, durably and all or nothing.
 
         Raises:

@@ -6,8 +6,12 @@ commit appends its checkpoint on the condition that the vchannel still has the t
 
 from typing import Final
 
+from tidelog.admin.journal_types import ListRequest
+from tidelog.admin.labels import LabelSelector, LabelTerm
 from tidelog.client import AsyncClient
 from tidelog.errors import FencedError, TransactionStateError
+from tidelog.gazette.checkpoints import Checkpoint
+from tidelog.gazette.messages import Journal
 from tidelog.gazette.stores.errors import (
     ALREADY_OPEN,
     ENDED_BY_HANDLER,
@@ -18,6 +22,7 @@ from tidelog.gazette.stores.errors import (
 from tidelog.message import Message
 from tidelog.tick import Tick
 from tidelog.txn.transaction import AsyncTransaction
+from tidelog.types import PositionCommit
 
 CHANNEL_PREFIX: Final = "gazette.checkpoints."
 """The default channel of a consumer is this and its name."""
@@ -30,13 +35,14 @@ COMMITS_PER_TRIM: Final = 100
 class AsyncTidelogCheckpointStore:
     """A consumer's checkpoint in a channel of its own, which is created if missing.
 
-    The handler gets an ``AsyncTransaction``: what it appends and the checkpoint are committed together. Positions of
-    consumer groups may be committed in it too. The channel contains checkpoints only, and the store deletes old ones,
-    so the caller needs ``channel.truncate`` on it besides ``channel.append`` and ``channel.read``.
+    The handler gets an ``AsyncTransaction``: what it appends, the checkpoint, and positions of the consumer group with
+    the consumer's name are committed together. The group's position in a journal is that of the first message that may
+    be read again, so its lag is the consumer's lag and retention keeps what the consumer needs. The channel contains
+    checkpoints only, and the store deletes old ones, for which the caller needs ``channel.truncate`` on it.
 
     Args:
         client: Client of the server, which the caller closes.
-        consumer: Name of the consumer, unique in the server.
+        consumer: Name of the consumer and of its group, unique in the server.
         channel: Name of the channel; by default ``gazette.checkpoints.<consumer>``, for which the name must consist of
             the characters of a channel's name.
     """
@@ -53,8 +59,10 @@ class AsyncTidelogCheckpointStore:
         # First tick of the last checkpoint; 0 before the first.
         self._last_tick = Tick(0)
         self._commits = 0
+        # The channel of each journal to whose channel the group is subscribed; empty for a journal that is missing.
+        self._channels: dict[Journal, str] = {}
 
-    async def acquire(self) -> bytes:
+    async def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
         self._token = 0
         await self.rollback()
@@ -64,7 +72,7 @@ class AsyncTidelogCheckpointStore:
         checkpoint = await self._last_checkpoint()
         if self._last_tick:
             await self._client.trim(self._vchannel, self._last_tick)
-        self._token, self._commits = token, 0
+        self._token, self._commits, self._channels = token, 0, {}
         return checkpoint
 
     async def begin(self) -> AsyncTransaction:
@@ -76,15 +84,17 @@ class AsyncTidelogCheckpointStore:
         self._transaction = self._client.txn()
         return self._transaction
 
-    async def commit(self, checkpoint: bytes) -> None:
+    async def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
         if self._transaction is None:
             raise RuntimeError(NOT_OPEN)
         transaction, token = self._transaction, self._token
         # Until the commit is known to have succeeded.
         self._transaction, self._token = None, 0
+        positions = await self._positions(checkpoint)
         try:
-            await transaction.append(self._vchannel, parts_of(checkpoint), fencing_token=token)
+            await transaction.append(self._vchannel, parts_of(checkpoint.encode()), fencing_token=token)
+            transaction.commit_positions(positions)
         except TransactionStateError as error:
             raise RuntimeError(ENDED_BY_HANDLER) from error
         try:
@@ -128,8 +138,32 @@ class AsyncTidelogCheckpointStore:
                 continue
             return token
 
-    async def _last_checkpoint(self) -> bytes:
-        """Return the last checkpoint in the channel, and note its tick; empty before the first."""
+    async def _positions(self, checkpoint: Checkpoint) -> list[PositionCommit]:
+        """Return the positions of the group: in each journal, the first message that may have to be read again."""
+        begins = checkpoint.begins()
+        if missing := begins.keys() - self._channels.keys():
+            await self._client.create_group(self._consumer, if_not_exists=True)
+            for journal in sorted(missing):
+                self._channels[journal] = await self._subscribe(journal)
+        return [
+            PositionCommit(self._consumer, f"{self._channels[journal]}/0", begin)
+            for journal, begin in begins.items()
+            if self._channels[journal]
+        ]
+
+    async def _subscribe(self, journal: Journal) -> str:
+        """Subscribe the group to the channel of a journal and return its name; empty if the journal is missing."""
+        # What follows a semicolon is not part of the name; see ReadRequest.
+        name = journal.partition(";")[0]
+        found = await self._client.journals.list(ListRequest(LabelSelector(include=(LabelTerm("name", name),))))
+        if not found.journals:
+            return ""
+        channel = found.journals[0].channel
+        await self._client.subscribe_group(self._consumer, channel)
+        return channel
+
+    async def _last_checkpoint(self) -> Checkpoint:
+        """Return the last checkpoint in the channel, and note its tick; an empty one at first."""
         parts: list[bytes] = []
         checkpoint, first_tick = b"", Tick(0)
         async for batch in self._client.scan(self._vchannel):
@@ -139,10 +173,10 @@ class AsyncTidelogCheckpointStore:
                 if message.type == 0:
                     checkpoint, self._last_tick = b"".join(parts), first_tick
                     parts = []
-        return checkpoint
+        return Checkpoint.decode(checkpoint) if checkpoint else Checkpoint()
 
 
 def parts_of(checkpoint: bytes) -> list[Message]:
-    """Return the messages of a checkpoint, whose types count down the messages that follow."""
+    """Return the messages of an encoded checkpoint, whose types count down the messages that follow."""
     parts = [checkpoint[begin : begin + PART_BYTES] for begin in range(0, len(checkpoint), PART_BYTES)] or [b""]
     return [Message(part, type=len(parts) - 1 - index) for index, part in enumerate(parts)]

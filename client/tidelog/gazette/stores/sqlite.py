@@ -13,6 +13,7 @@ from functools import partial
 from os import PathLike
 from typing import Final, TypeVar
 
+from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores.errors import (
     ALREADY_OPEN,
     ENDED_BY_HANDLER,
@@ -60,7 +61,7 @@ class SqliteCheckpointStore:
         self._epoch = 0
         self._is_open = False
 
-    def acquire(self) -> bytes:
+    def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
         self._epoch = 0
         self.rollback()
@@ -74,8 +75,9 @@ class SqliteCheckpointStore:
         except BaseException:
             _roll_back(connection)
             raise
+        decoded = Checkpoint.decode(checkpoint) if checkpoint else Checkpoint()
         self._epoch = int(epoch)
-        return bytes(checkpoint)
+        return decoded
 
     def begin(self) -> sqlite3.Connection:
         """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
@@ -93,7 +95,7 @@ class SqliteCheckpointStore:
         self._is_open = True
         return connection
 
-    def commit(self, checkpoint: bytes) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
         if not self._is_open:
             raise RuntimeError(NOT_OPEN)
@@ -102,7 +104,7 @@ class SqliteCheckpointStore:
         if not connection.in_transaction:
             raise RuntimeError(ENDED_BY_HANDLER)
         try:
-            if connection.execute(_COMMIT, (checkpoint, self._consumer, epoch)).rowcount != 1:
+            if connection.execute(_COMMIT, (checkpoint.encode(), self._consumer, epoch)).rowcount != 1:
                 raise ConsumerFencedError(self._consumer)
             connection.execute("COMMIT")
         except BaseException:
@@ -152,7 +154,7 @@ class AsyncSqliteCheckpointStore:
         # One thread, so that a call that was cancelled ends before the next one begins.
         self._thread: ThreadPoolExecutor | None = None
 
-    async def acquire(self) -> bytes:
+    async def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
         return await self._run(self._store.acquire)
 
@@ -160,7 +162,7 @@ class AsyncSqliteCheckpointStore:
         """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
         return await self._run(self._store.begin)
 
-    async def commit(self, checkpoint: bytes) -> None:
+    async def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
         await self._run(partial(self._store.commit, checkpoint))
 
