@@ -61,6 +61,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	PYTHONPATH=tests $(BIN)/python -m benchmarks msgstream
 	$(BIN)/tidelog bench scan
 	$(BIN)/tidelog bench consume
+	$(BIN)/tidelog bench gazette
 	PYTHONPATH=tests $(BIN)/python -m benchmarks channels
 	PYTHONPATH=tests $(BIN)/python -m benchmarks retention --seconds 60
 	PYTHONPATH=tests $(BIN)/python -m benchmarks metadata

@@ -74,6 +74,17 @@ def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
     assert 0 < report["details"]["commits_per_second"]
 
 
+def test_published_messages_are_compared_with_the_encoder_alone(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
+
+    assert report["name"] == "gazette publish"
+    assert report["settings"]["codec"] == "json"
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert report["details"].keys() >= {"cpu_ratio", "uncommitted_messages_per_second", "uncommitted_ratio"}
+    assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
+    assert all(0 < figure for name, figure in report["details"].items() if name != "stolen_cpu_share")
+
+
 def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:
     [report] = benchmark(tmp_path, "rebalance", "--seconds", "4", "--rate", "500", "--members", "2", "--vchannels", "4")
 

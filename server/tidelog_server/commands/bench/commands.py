@@ -1,6 +1,7 @@
 """``tidelog bench``: each benchmark is compared with its floor and starts its own server."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -36,7 +37,7 @@ _SINGLE_MESSAGES: Final = 100_000
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog and compare it with the same work without Tidelog.")
-    for command in (append, latency, txn, broadcast, scan, consume, security, spark, pipeline):
+    for command in (append, latency, txn, broadcast, scan, consume, gazette, security, spark, pipeline):
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -266,6 +267,34 @@ def consume(
         print_measured(lambda: event_loop.run(measure_consume(target, settings)), as_json=json)
 
 
+def gazette(
+    *,
+    messages: MessagesOption = 900_000,
+    size: Annotated[int, typer.Option(min=75, help="Bytes per line of JSON, with its newline and UUID.")] = 100,
+    per_transaction: Annotated[
+        int, typer.Option(min=1, max=50_000, help="Uncommitted messages per transaction.")
+    ] = 1_000,
+    codec: Annotated[
+        Literal["json", "msgspec", "orjson"] | None,
+        typer.Option(help="The JSON package. Default: json, then msgspec if it is installed.", show_default=False),
+    ] = None,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure messages published to journals, committed and in transactions, against the encoder alone."""
+    from tidelog_server.commands.bench.measures.gazette import GazetteSettings, measure_publishing
+    from tidelog_server.commands.bench.measures.gazette_messages import installed_codecs
+    from tidelog_server.commands.bench.server_process import running_target
+
+    if codec is not None and find_spec(codec) is None:
+        raise CommandError(f"{codec} is not installed: run pip install {codec}, or use --codec json", ExitCode.USAGE)
+    for name in installed_codecs() if codec is None else [codec]:
+        settings = GazetteSettings(messages, size, per_transaction, name)
+        with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+            print_measured(lambda: event_loop.run(measure_publishing(target, settings)), as_json=json)  # noqa: B023 - run at once
+
+
 def spark(
     *,
     messages: MessagesOption = 5_000_000,
@@ -325,6 +354,7 @@ def run_all(
         lambda: broadcast(broadcasts=1_000 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
         lambda: consume(messages=8_000_000 // share, folder=folder, json=json),
+        lambda: gazette(messages=900_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]
     for run in runs:
