@@ -114,8 +114,11 @@ class Clock:
             ValueError: ``time`` has no time zone, or lies outside the range of a clock.
         """
         value = clock_at(time)
-        with self._lock:
-            self.value = max(self.value, value)
+        # Without the lock first: while a publisher is ahead of the time, there is nothing to store.
+        if value > self.value:
+            with self._lock:
+                if value > self.value:  # noqa: PLR1730 -- `max` takes 100 ns more, for each message
+                    self.value = value
 
     def __repr__(self) -> str:
         return f"Clock({self.value}, step={self.step})"
@@ -140,7 +143,10 @@ def clock_at(time: datetime | int) -> int:
         ValueError: ``time`` has no time zone, or lies outside 1582-10-15 to the year 5236.
     """
     if isinstance(time, int):
+        # The common case, once for each message of a publisher.
         intervals = time // 100 + _EPOCH_INTERVALS
+        if not intervals >> 60:
+            return intervals << 4
     elif time.tzinfo is None:
         raise ValueError(f"{time.isoformat()} has no time zone: use datetime(..., tzinfo=UTC) or .astimezone()")
     else:
