@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar, Unpack
 from tidelog.admin.channel_types import ChannelDescription, ChannelSettings, CreateOptions, Retention, RetentionChange
 from tidelog.admin.channels import partly_done
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.admin.journals import AsyncClusterJournalCalls
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
 from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError
 from tidelog.handles import AsyncChannel, AsyncVchannel
@@ -51,6 +52,7 @@ class AsyncCluster:
         self._clients: dict[str, AsyncClient] = {}
         self._routes: Routes | None = None
         self._is_closed = False
+        self.journals = AsyncClusterJournalCalls(self._ask_any, timeout_s)
 
     async def describe(self) -> ClusterDescription:
         """Return the cluster as one of its nodes sees it."""
@@ -133,13 +135,15 @@ class AsyncCluster:
         place = {name: index for index, name in enumerate(wanted)}
         return sorted(described, key=lambda channel: place[channel.name])
 
-    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name.
+    async def list_channels(
+        self, prefix: str = "", *, include_system: bool = False
+    ) -> AsyncIterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name; see ``AsyncClient.list_channels``.
 
         Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
         """
         last = ""
-        found = await self._ask_any(lambda client: _listed(client, prefix))
+        found = await self._ask_any(lambda client: _listed(client, prefix, include_system=include_system))
         for channel in found:
             assert last < channel.name
             last = channel.name
@@ -245,8 +249,8 @@ class AsyncCluster:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
 
-async def _listed(client: AsyncClient, prefix: str) -> list[ChannelDescription]:
-    return [channel async for channel in client.list_channels(prefix)]
+async def _listed(client: AsyncClient, prefix: str, *, include_system: bool) -> list[ChannelDescription]:
+    return [channel async for channel in client.list_channels(prefix, include_system=include_system)]
 
 
 def endpoint_list(endpoints: str | Iterable[str]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Journal calls of the asynchronous client: apply, list and watch."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc.aio
 
@@ -12,6 +12,8 @@ from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Transport
 from tidelog.v1 import journal_service_pb2 as pb
+
+_Result = TypeVar("_Result")
 
 EVERY_JOURNAL: Final = ListRequest()
 """Selects every journal."""
@@ -103,3 +105,47 @@ class AsyncJournalCalls(ServiceCalls):
         finally:
             call.cancel()
             transport.release(connection)
+
+
+class AnyNode(Protocol):
+    """Makes a call to any node of a cluster."""
+
+    async def __call__(self, call: Callable[[Any], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
+        """Return the answer of a node to ``call``, which gets the node's client."""
+        ...
+
+
+class AsyncClusterJournalCalls(AsyncJournalCalls):
+    """Journals: ``AsyncCluster.journals``. Any node answers; the owner of its channel has the frames of a journal."""
+
+    def __init__(self, any_node: AnyNode, timeout_s: float) -> None:
+        """Create the calls; does no I/O."""
+        super().__init__(_no_transport, timeout_s)
+        self._any_node = any_node
+
+    async def apply(self, changes: Iterable[JournalChange]) -> tuple[JournalSpec, ...]:
+        """See ``AsyncJournalCalls.apply``."""
+        several = list(changes)
+        return await self._any_node(lambda client: client.journals.apply(several), is_read=False)
+
+    async def list(self, request: ListRequest = EVERY_JOURNAL) -> ListResponse:
+        """See ``AsyncJournalCalls.list``."""
+        return await self._any_node(lambda client: client.journals.list(request))
+
+    async def watch(self, request: ListRequest = EVERY_JOURNAL) -> AsyncGenerator[ListResponse, None]:
+        """See ``AsyncJournalCalls.watch``. It ends with its node; a new watch asks another one."""
+        node = await self._any_node(_reached)
+        async with aclosing(node.watch(request)) as watched:
+            async for listed in watched:
+                yield listed
+
+
+async def _reached(client: Any) -> AsyncJournalCalls:
+    """Return the journals of a node that answers."""
+    await client.wal_name()
+    journals: AsyncJournalCalls = client.journals
+    return journals
+
+
+def _no_transport() -> Transport:
+    raise AssertionError("the calls of a cluster have no transport of their own")

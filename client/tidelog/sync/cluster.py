@@ -7,6 +7,7 @@ from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S
 from tidelog.cluster import AsyncCluster
 from tidelog.sync.client import Client
 from tidelog.sync.generated.cluster import ClusterBase
+from tidelog.sync.journals import JournalCalls
 from tidelog.transport.background import background
 
 
@@ -20,6 +21,7 @@ class Cluster(ClusterBase):
         self._cluster: AsyncCluster = AsyncCluster(endpoints, timeout_s=timeout_s, **options)
         self.endpoints = self._cluster.endpoints
         self.timeout_s = timeout_s
+        self.journals = JournalCalls(self._cluster.journals)
         self._options = options
         self._clients: dict[str, Client] = {}
         background.add(self._cluster)

@@ -1,11 +1,11 @@
-"""The journal calls of the synchronous client."""
+"""The journal calls of the synchronous clients."""
 
 from tidelog.admin.journals import AsyncJournalCalls
 from tidelog.sync.generated.journals import JournalCallsBase
 
 
 class JournalCalls(JournalCallsBase):
-    """Journals: ``Client.journals``. See ``AsyncJournalCalls``."""
+    """Journals: ``Client.journals`` and ``Cluster.journals``. See ``AsyncJournalCalls``."""
 
     def __init__(self, journals: AsyncJournalCalls) -> None:
         """Run the calls of ``journals``; does no I/O."""

@@ -5,20 +5,21 @@ Method: three server processes on a real etcd. Waiting is for a state that must 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncCluster
-from tidelog.admin.journal_types import JournalDelete, JournalUpsert
-from tidelog.admin.labels import LabelSet
+from tidelog.admin.journal_types import JournalDelete, JournalUpsert, ListRequest
+from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.servers.cluster import ClusterOfProcesses
 from tidelog_testing.servers.etcd import EtcdProcess
 
 WITHIN_S = 40.0
+OTHERS = ListRequest(LabelSelector((LabelTerm("prefix", "some/"),)))
 NAMES = [f"a/topic/part-{number:03}" for number in range(6)]
 
 
@@ -48,6 +49,15 @@ async def test_any_node_applies_and_owners_collect(cluster: ClusterOfProcesses) 
             for journal in created:
                 await (await any_node.vchannel(f"{journal.channel}/0")).append(b"frame\n")
                 assert await payloads(await any_node.client_of(journal.channel), f"{journal.channel}/0") == [b"frame\n"]
+            (other,) = await any_node.journals.apply([JournalUpsert("some/other")])
+            async with asyncio.timeout(WITHIN_S), aclosing(any_node.journals.watch(OTHERS)) as watched:
+                # The node that is watched may learn of the change a moment later than the one that made it.
+                while (await anext(watched)).journals != (other,):
+                    pass
+                await any_node.journals.apply([JournalDelete(other.name)])
+                while (await anext(watched)).journals:
+                    pass
+            assert [each.name async for each in any_node.list_channels()] == []
 
         async def is_known_everywhere() -> bool:
             return all([(await each.journals.list()).journals == created for each in (first, second, third)])

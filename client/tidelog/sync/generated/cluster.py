@@ -72,12 +72,12 @@ class ClusterBase(ABC):
         """Return channels, whichever nodes own them. Raises as ``Client.describe_channels`` and ``owner_of``."""
         return background.run(self._cluster.describe_channels(names, ignore_missing=ignore_missing))
 
-    def list_channels(self, prefix: str = "") -> Iterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name.
+    def list_channels(self, prefix: str = "", *, include_system: bool = False) -> Iterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name; see ``Client.list_channels``.
 
         Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
         """
-        return background.iterate(self._cluster.list_channels(prefix))
+        return background.iterate(self._cluster.list_channels(prefix, include_system=include_system))
 
     def allocate_ticks(self, count: int = 1) -> range:
         """Return ``count`` consecutive ticks; no other caller or message in the cluster ever gets them."""
