@@ -44,7 +44,8 @@
                               at the first available tick and logs a warning
 ============================  ==========================================================================
 
-``tidelog.spark.stream.options`` lists the additional options of streams.
+``tidelog.spark.stream.options`` lists the additional options of streams, ``tidelog.spark.journals.options`` those of
+reads of journals.
 
 Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. If the end lies beyond the last
 durable message, the read ends with that message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query
@@ -86,7 +87,11 @@ STREAM_NAMES: Final = (
     "commitGroup",
 )  # fmt: skip
 """Options of ``tidelog.spark.stream.options``, which a batch read refuses."""
-ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES)
+JOURNAL_NAMES: Final = (
+    "journal", "journalSelector", "isolation", "uuidField", "uuidFieldNumber", "maxHeldMessages",
+)  # fmt: skip
+"""Options of ``tidelog.spark.journals.options``, which a read of channels refuses."""
+ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES, *JOURNAL_NAMES)
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
 MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time", CORRUPT_RECORD)
@@ -172,6 +177,11 @@ class ReadOptions:
         return channel in self.channel_names if self.pattern is None else self.pattern.covers(channel)
 
 
+def reads_journals(raw: Mapping[str, object]) -> bool:
+    """Return whether the options that Spark hands over name journals."""
+    return not {"journal", "journalselector"}.isdisjoint(map(str.lower, raw))
+
+
 def parse_options(raw: Mapping[str, object]) -> ReadOptions:
     """Parse the options that Spark hands over, except those that only a stream has.
 
@@ -179,6 +189,9 @@ def parse_options(raw: Mapping[str, object]) -> ReadOptions:
         OptionError: An option is unknown or invalid, or two contradict each other.
     """
     options = known_options(raw, ALL_NAMES)
+    for name in JOURNAL_NAMES:
+        if name in options:
+            raise OptionError(f"the option '{name}' is for reads of journals: set 'journal' or 'journalSelector'")
     if "path" in options:
         if "channel" in options:
             raise OptionError("the channel is set both by the option 'channel' and by load(...): use one of them")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tidelog import (
     ChannelDescription,
@@ -17,6 +17,9 @@ from tidelog import (
 from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import ChannelPattern
+
+if TYPE_CHECKING:
+    from tidelog.gazette import JournalSpec, ListRequest
 
 _Result = TypeVar("_Result")
 
@@ -62,6 +65,10 @@ class Owners:
     def covered(self, pattern: ChannelPattern) -> list[ChannelDescription]:
         """Return the channels that match ``pattern``, in order of name. Raises UnavailableError."""
         return [channel for channel in self.listed(pattern.prefix) if pattern.covers(channel.name)]
+
+    def journals(self, request: "ListRequest") -> "Sequence[JournalSpec]":
+        """Return the journals that ``request`` selects, in order of name. Raises UnavailableError."""
+        return self._ask_any(lambda client: client.journals.list(request).journals)
 
     def by_node(self, vchannels: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
         """Yield the owners of ``vchannels``, each with its part. The vchannels must have been described before."""

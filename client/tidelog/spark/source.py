@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidelog.spark.archive.plan import plan_with_archive
 from tidelog.spark.errors import OptionError, plainly
-from tidelog.spark.options import ReadOptions, parse_options
+from tidelog.spark.journals.options import JournalOptions, parse_journal_options
+from tidelog.spark.options import ReadOptions, parse_options, reads_journals
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import plan
@@ -43,6 +44,24 @@ SCHEMA: Final = (
 With the option ``payloadFormat`` string or json, ``payload`` is a string or a struct and may be NULL.
 """
 
+JOURNAL_SCHEMA: Final = (
+    T.StructType()
+    .add("journal", T.StringType(), nullable=False)
+    .add("begin", T.LongType(), nullable=False)
+    .add("end", T.LongType(), nullable=False)
+    .add("timestamp", T.TimestampType(), nullable=False)
+    .add("uuid", T.StringType())
+    .add("producer", T.StringType())
+    .add("clock", T.LongType())
+    .add("flags", T.IntegerType(), nullable=False)
+    .add("payload", T.BinaryType(), nullable=False)
+)
+"""The columns of journals, in this order. ``begin`` is the frame's tick, ``end`` the position after it.
+
+``uuid``, ``producer`` (12 hexadecimal digits) and ``clock`` are NULL for a message without a UUID. ``payload`` is the
+whole frame.
+"""
+
 MORE: Final = (
     T.StructType()
     .add("txn_id", T.LongType())
@@ -70,9 +89,15 @@ class TidelogDataSource(DataSource):
         self._raw_options = dict(options)
 
     @cached_property
-    def _read_options(self) -> ReadOptions:
+    def _read_options(self) -> ReadOptions | JournalOptions:
         # Parsed on the driver: its environment applies, not that of the executors.
+        if reads_journals(self._raw_options):
+            return parse_journal_options(self._raw_options)
         return parse_options(self._raw_options)
+
+    @property
+    def _fields(self) -> T.StructType:
+        return JOURNAL_SCHEMA if isinstance(self._read_options, JournalOptions) else SCHEMA
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +108,7 @@ class TidelogDataSource(DataSource):
     @plainly
     def schema(self) -> T.StructType | str:
         """Return all columns, and the optional columns that the options name."""
-        columns = [*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)]
+        columns = [*self._fields, *(MORE[name] for name in self._read_options.more_columns)]
         payloads = self._read_options.payloads
         if payloads.kind == "binary":
             return T.StructType(columns)
@@ -99,18 +124,27 @@ class TidelogDataSource(DataSource):
             OptionError: A column does not exist or has another type, or an option is for streams only.
         """
         refuse_stream_options(self._raw_options)
-        _check_columns(schema, self._read_options.payloads)
-        kind = PushingTidelogReader if self._read_options.pushes_filters else TidelogReader
-        return kind(self._read_options, schema)
+        options = self._read_options
+        if isinstance(options, JournalOptions):
+            _check_columns(schema, [*JOURNAL_SCHEMA, MORE[CORRUPT_RECORD]], options.payloads)
+            return JournalReader(options, schema)
+        _check_columns(schema, [*SCHEMA, *MORE], options.payloads)
+        kind = PushingTidelogReader if options.pushes_filters else TidelogReader
+        return kind(options, schema)
 
     @plainly
     def streamReader(self, schema: T.StructType) -> TidelogStreamReader:
         """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream.options`` lists its options.
 
         Raises:
-            OptionError: An option is invalid, or a column does not exist or has another type.
+            OptionError: An option is invalid or names journals, or a column does not exist or has another type.
         """
-        _check_columns(schema, self._read_options.payloads)
+        if reads_journals(self._raw_options):
+            raise OptionError(
+                "a stream cannot read journals: a micro-batch would end within transactions. Use spark.read, or the "
+                "iterators of tidelog.gazette"
+            )
+        _check_columns(schema, [*SCHEMA, *MORE], self._read_options.payloads)
         return TidelogStreamReader(parse_stream_options(self._raw_options), schema)
 
     @plainly
@@ -178,8 +212,24 @@ class PushingTidelogReader(TidelogReader):
         return left
 
 
-def _check_columns(schema: T.StructType, payloads: PayloadFormat) -> None:
-    types: dict[str, T.DataType] = {field.name: field.dataType for field in [*SCHEMA, *MORE]}
+class JournalReader(TidelogReader):
+    """A reader of journals."""
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Look up the journals, and return one partition for each.
+
+        Raises:
+            TidelogError: The server cannot be reached, or a journal does not exist or has an unknown content type.
+        """
+        # Imported here: other reads do not need the modules of journals.
+        from tidelog.spark.journals.plan import plan_journals
+
+        return plan_journals(self._options)
+
+
+def _check_columns(schema: T.StructType, fields: Sequence[T.StructField], payloads: PayloadFormat) -> None:
+    types: dict[str, T.DataType] = {field.name: field.dataType for field in fields}
     if payloads.kind == "string":
         types["payload"] = T.StringType()
     for field in schema:

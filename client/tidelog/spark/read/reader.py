@@ -2,10 +2,10 @@
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,13 +18,14 @@ from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.payloads import Payloads
 
 _log = logging.getLogger("tidelog.spark")
+_Part = TypeVar("_Part", bound=ReadPartition)
 
 # Spark spends about 100 µs per record batch, whatever its size, and holds a few of them in memory. With twice the size
 # a worker needs 20 MB more and is not measurably faster.
-_TARGET_ROWS: Final = 16_384
-_TARGET_BYTES: Final = 2 << 20
+TARGET_ROWS: Final = 16_384
+TARGET_BYTES: Final = 2 << 20
 # With 4 MiB, page faults more than double: malloc returns blocks of that size to the system each time.
-_RESPONSE_BYTES: Final = 2 << 20
+RESPONSE_BYTES: Final = 2 << 20
 
 
 def read_partition(
@@ -38,10 +39,14 @@ def read_partition(
         TidelogError: The rest of the partition cannot be read.
         CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
     """
-    payloads = Payloads(payload_format, schema)
+    yield from at_owner(partition, partial(_read, schema=schema, payloads=Payloads(payload_format, schema)))
+
+
+def at_owner(partition: _Part, read: Callable[[_Part], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``read``; if the channel has moved to another node, from there."""
     is_begun = False
     try:
-        for rows in _read(partition, schema, payloads):
+        for rows in read(partition):
             is_begun = True
             yield rows
     except (NotOwnerError, UnavailableError):
@@ -53,7 +58,7 @@ def read_partition(
         if found == partition.connection:
             raise
         _log.warning("%s moved to %s from %s", partition.vchannel, found.endpoint, partition.connection.endpoint)
-        yield from _read(replace(partition, connection=found), schema, payloads)
+        yield from read(replace(partition, connection=found))
     _freeze_worker()
 
 
@@ -66,7 +71,7 @@ def _read(partition: ReadPartition, schema: pa.Schema, payloads: Payloads) -> It
                 begin_tick = None
             except PositionTrimmedError as error:
                 if partition.fail_on_data_loss:
-                    raise _lost(partition, error) from None
+                    raise trimmed_error(partition.vchannel, error) from None
                 _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", error)
                 # This tick is greater than all yielded ones, so no row is repeated.
                 begin_tick = error.first_available_tick
@@ -95,7 +100,7 @@ def _record_batches(
         types=partition.types or None,
         # Filters on types are exact: Spark does not evaluate them again.
         hides_broadcasts=bool(partition.types),
-        max_response_bytes=_RESPONSE_BYTES,
+        max_response_bytes=RESPONSE_BYTES,
         created_ticks={partition.vchannel: partition.created_tick},
     ) as batches:
         for batches_of_run in _runs(batches):
@@ -116,7 +121,7 @@ def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
             run.append(batch)
             rows += len(batch)
             size_bytes += batch.columns.size_bytes
-            if rows >= _TARGET_ROWS or size_bytes >= _TARGET_BYTES:
+            if rows >= TARGET_ROWS or size_bytes >= TARGET_BYTES:
                 yield run
                 run, rows, size_bytes = [], 0, 0
     except PositionTrimmedError:
@@ -127,9 +132,10 @@ def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
         yield run
 
 
-def _lost(partition: ReadPartition, error: PositionTrimmedError) -> PositionTrimmedError:
+def trimmed_error(what: str, error: PositionTrimmedError) -> PositionTrimmedError:
+    """Return the error for ``what``, which was trimmed since planning."""
     return PositionTrimmedError(
-        f"{partition.vchannel} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
+        f"{what} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
         "false to read the remaining messages",
         values=error.values,
     )
