@@ -21,7 +21,8 @@ from tidelog_testing.oracles.gazette_streams import Key, Streams, key, write_str
 MESSAGES = 24
 EXAMPLES, SOAK_EXAMPLES = 200, 5_000
 RING_SIZES = (1, 1, 2, 3, 5, 8, 64)
-CHANCE = st.randoms(use_true_random=False)
+# A seed, and not `st.randoms`: that one prefers extreme numbers, with which checkpoints rarely fall between repeats.
+SEEDS = st.integers(0, 2**64 - 1)
 
 
 class FailedError(Exception):
@@ -40,8 +41,8 @@ class Consumer:
         self.delivered: list[Envelope] = []
         self.offsets: dict[str, int] = {}
 
-    def may_fail(self) -> None:
-        if self.failures and self.chance.random() < 0.05:
+    def may_fail(self, probability: float = 0.1) -> None:
+        if self.failures and self.chance.random() < probability:
             self.failures -= 1
             raise FailedError
 
@@ -50,12 +51,16 @@ class Consumer:
         assert sequencer.dequeued is not None
         self.may_fail()
         delivered = sequencer.dequeued
-        if self.chance.random() < 0.1:
-            self.commit(sequencer)
+        self.may_commit(sequencer)
         self.delivered.append(delivered)
         if self.chance.random() < 0.1:
             sequencer.consume()
             self.commit(sequencer)
+
+    def may_commit(self, sequencer: StepSequencer) -> None:
+        if self.chance.random() < 0.1:
+            self.commit(sequencer)
+            self.may_fail(0.5)
 
     def commit(self, sequencer: StepSequencer) -> None:
         checkpoint = sequencer.checkpoint()
@@ -103,6 +108,7 @@ def with_steps(consumer: Consumer) -> None:
     restored = consumer.checkpoint
     sequencer = StepSequencer(restored.offsets, restored.states, consumer.chance.choice(RING_SIZES))
     for message in consumer.read(dict(restored.offsets)):
+        consumer.may_commit(sequencer)
         consumer.may_fail()
         outcome = sequencer.queue(message)
         assert sequencer.must_replay == (outcome == Outcome.ACK_COMMIT_REPLAY)
@@ -131,6 +137,8 @@ def with_pages(consumer: Consumer) -> None:
         page, messages = iter(messages[:size]), messages[size:]
         is_read = False
         while not is_read:
+            sequencer.consume()
+            consumer.may_commit(sequencer)
             consumer.may_fail()
             for each in sequencer.committed(page):
                 assert each is sequencer.dequeued
@@ -175,10 +183,11 @@ INTERFACES = pytest.mark.parametrize("run_once", [with_steps, with_pages, with_o
 
 def check(run_once: Callable[[Consumer], None], examples: int) -> None:
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), deadline=None)
-    @given(CHANCE)
-    def delivers_what_was_committed(chance: Random) -> None:
+    @given(SEEDS)
+    def delivers_what_was_committed(seed: int) -> None:
+        chance = Random(seed)
         streams = write_streams(chance, messages=MESSAGES)
-        assert Consumer(streams, chance, failures=chance.choice([0, 2, 6])).run(run_once) == streams.expected
+        assert Consumer(streams, chance, failures=chance.choice([0, 3, 12])).run(run_once) == streams.expected
 
     delivers_what_was_committed()
 

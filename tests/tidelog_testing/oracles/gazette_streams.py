@@ -75,7 +75,7 @@ def write_streams(chance: Random, *, messages: int) -> Streams:
         batch = writer.batches.pop(0)
         _expect(writer, batch, streams.expected[writer.journal.name])
         # Other producers append between the repeats.
-        repeats = chance.choice([1, 1, 1, chance.randint(2, MAX_REPEATS)])
+        repeats = chance.choice([1, chance.randint(2, MAX_REPEATS)])
         for repeat in range(repeats):
             others = [each for each in writers if each is not writer and each.batches]
             if repeat and others and chance.random() < 0.5:
@@ -112,7 +112,7 @@ def _expect(writer: Writer, batch: list[tuple[int, int]], expected: list[Key]) -
 
 def _batches(chance: Random, messages: int) -> list[list[tuple[int, int]]]:
     """Return the appends of a producer that uses transactions, or of one that does not."""
-    clock, step = chance.choice([1, 160, 1 << 62]), chance.choice([1, 160])
+    clock, step = chance.choice([1, 160, 1 << 62]), chance.choice([1, 160, 1 << 38])
     ticks = count(clock, step)
     if chance.random() < 0.3:
         outside = [(next(ticks), int(OUTSIDE)) for _ in range(messages)]
