@@ -57,6 +57,7 @@ from tidelog.gazette.framings.framing import (
 )
 from tidelog.gazette.framings.json_framing import JSONFrameable, JSONFraming, JSONMarshalerTo, JSONUnmarshaler
 from tidelog.gazette.framings.lines import unpack_line
+from tidelog.gazette.iterators import AsyncIteratorOfMessages, AsyncReadCommittedIter, AsyncReadUncommittedIter
 from tidelog.gazette.mappings import (
     MappingKeyFunc,
     PartitionsFunc,
@@ -79,10 +80,13 @@ from tidelog.gazette.messages import (
     Offsets,
     Validator,
 )
+from tidelog.gazette.polled_list import AsyncPolledList
 from tidelog.gazette.publisher import AsyncPublisher, Publisher, append_ack_intents, write_ack_intents
+from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.records import UUID_FIELD, CSVRecord, JSONMessage, JSONRecord, ProtoRecord
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
 from tidelog.gazette.sync_append import Append, JournalClient
+from tidelog.gazette.sync_reading import Iterator, PolledList, ReadCommittedIter, ReadUncommittedIter, RetryReader
 from tidelog.gazette.uuids import (
     CLOCK_UNITS_PER_SECOND,
     NIL_UUID,
@@ -112,8 +116,13 @@ __all__ = [
     "AckIntent",
     "Append",
     "AsyncAppend",
+    "AsyncIteratorOfMessages",
     "AsyncJournalClient",
+    "AsyncPolledList",
     "AsyncPublisher",
+    "AsyncReadCommittedIter",
+    "AsyncReadUncommittedIter",
+    "AsyncRetryReader",
     "ByteReader",
     "CSVFrameable",
     "CSVFraming",
@@ -134,6 +143,7 @@ __all__ = [
     "GazetteError",
     "InvalidSelectorError",
     "InvalidUUIDError",
+    "Iterator",
     "JSONFrameable",
     "JSONFraming",
     "JSONMarshalerTo",
@@ -165,16 +175,21 @@ __all__ = [
     "Offsets",
     "Outcome",
     "PartitionsFunc",
+    "PolledList",
     "ProducerID",
     "ProducerState",
     "ProtoFrameable",
     "ProtoRecord",
     "Publisher",
+    "ReadCommittedIter",
+    "ReadRequest",
+    "ReadUncommittedIter",
     "ReplayBeginError",
     "ReplayEndError",
     "ReplayError",
     "ReplayJournalError",
     "ReplayReaderError",
+    "RetryReader",
     "Sequencer",
     "StepSequencer",
     "UnexpectedEOFError",

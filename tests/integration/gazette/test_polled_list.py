@@ -1,0 +1,104 @@
+"""The list of journals that follows a selector, on a real server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tidelog import AsyncClient, Client
+from tidelog.admin.journal_types import JournalDelete, JournalUpsert, ListRequest, ListResponse
+from tidelog.admin.labels import LabelSet
+from tidelog.admin.selectors import parse_label_selector
+from tidelog.gazette.polled_list import AsyncPolledList
+from tidelog.gazette.sync_reading import PolledList
+from tidelog.testing import server, start_server
+
+CLICKS = ListRequest(parse_label_selector("topic=clicks"))
+
+
+def upsert(name: str, topic: str = "clicks") -> JournalUpsert:
+    return JournalUpsert(name, LabelSet.of({"topic": topic}))
+
+
+def names(listed: ListResponse) -> list[str]:
+    return [spec.name for spec in listed.journals]
+
+
+def _setting(event: asyncio.Event) -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that sets ``event`` at each record."""
+
+    def passes(_: logging.LogRecord) -> bool:
+        event.set()
+        return True
+
+    return passes
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[AsyncClient]:
+    async with server() as client:
+        await client.journals.apply([upsert("clicks/0"), upsert("views/0", "views")])
+        yield client
+
+
+async def test_the_list_is_the_same_object_until_it_changes(client: AsyncClient) -> None:
+    async with AsyncPolledList(client, 3_600, CLICKS) as partitions:
+        first = partitions.list()
+        assert names(first) == ["clicks/0"]
+        await client.journals.apply([upsert("views/1", "views")])
+        await partitions.refresh()
+        assert partitions.list() is first
+
+        await client.journals.apply([upsert("clicks/1")])
+        await partitions.refresh()
+        assert names(partitions.list()) == ["clicks/0", "clicks/1"]
+
+
+async def test_changes_appear_by_themselves(client: AsyncClient) -> None:
+    async with AsyncPolledList(client, 0.01, CLICKS) as partitions:
+        await client.journals.apply([upsert("clicks/1")])
+        grown = await partitions.wait_changed(partitions.list()) if len(partitions.list().journals) == 1 else None
+        assert names(grown or partitions.list()) == ["clicks/0", "clicks/1"]
+        known = partitions.list()
+        await client.journals.apply([JournalDelete("clicks/0")])
+        assert names(await partitions.wait_changed(known)) == ["clicks/1"]
+
+
+async def test_a_failed_poll_is_logged_and_the_last_list_remains(caplog: pytest.LogCaptureFixture) -> None:
+    running = await asyncio.to_thread(start_server)
+    logged = asyncio.Event()
+    async with AsyncClient(running.endpoint, timeout_s=0.2, connect_timeout_s=0.1) as client:
+        await client.journals.apply([upsert("clicks/0")])
+        with caplog.at_level(logging.WARNING):
+            async with AsyncPolledList(client, 0.01, CLICKS) as partitions:
+                caplog.handler.addFilter(_setting(logged))
+                await asyncio.to_thread(running.stop)
+                await logged.wait()
+                assert names(partitions.list()) == ["clicks/0"]
+
+    assert "the last list remains in use" in caplog.text
+
+
+async def test_a_list_must_be_fetched_first_and_polled_at_a_positive_interval(client: AsyncClient) -> None:
+    with pytest.raises(RuntimeError, match="the journals are not fetched yet"):
+        AsyncPolledList(client, 1, CLICKS).list()
+    with pytest.raises(ValueError, match="interval_s is 0, expected more than 0"):
+        AsyncPolledList(client, 0, CLICKS)
+
+
+def test_the_synchronous_twin_polls_too() -> None:
+    running = start_server()
+    try:
+        with Client(running.endpoint) as client:
+            client.journals.apply([upsert("clicks/0")])
+            with PolledList(client, 0.01, CLICKS) as partitions:
+                known = partitions.list()
+                assert names(known) == ["clicks/0"]
+                client.journals.apply([upsert("clicks/1")])
+                assert names(partitions.wait_changed(known)) == ["clicks/0", "clicks/1"]
+                with pytest.raises(TimeoutError):
+                    partitions.wait_changed(partitions.list(), timeout_s=0.05)
+                partitions.refresh()
+    finally:
+        running.stop()
