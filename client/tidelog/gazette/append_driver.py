@@ -20,6 +20,7 @@ from tidelog.types import AppendResult
 
 _log: Final = logging.getLogger(__name__)
 FindJournal: TypeAlias = Callable[[Journal], Awaitable[JournalSpec]]
+FindOwner: TypeAlias = Callable[[str], Awaitable[AsyncClient]]
 AnyFuture: TypeAlias = "asyncio.Future[Any] | Future[Any]"
 
 
@@ -48,9 +49,9 @@ class AppendDriver(Generic[Handle]):
 
     def __init__(
         self,
-        client: AsyncClient,
         room: Room,
         find: FindJournal,
+        owner_of: FindOwner,
         *,
         make: Callable[[Journal], Handle],
         soon: Callable[[Callable[[], None]], object],
@@ -59,17 +60,17 @@ class AppendDriver(Generic[Handle]):
         """Create a driver without queues.
 
         Args:
-            client: Client of the server.
             room: Memory for frames.
             find: Returns the specification of a journal.
+            owner_of: Returns a client of the node that owns a channel.
             make: Returns the handle of a new batch, with an attribute ``future``.
             soon: Calls a function on the event loop soon.
             lock: Guards the queues if callers run in other threads.
         """
         self.queues: dict[Journal, JournalQueue[Handle]] = {}
-        self._client = client
         self._room = room
         self._find = find
+        self._owner_of = owner_of
         self._make = make
         self._soon = soon
         self._lock = lock
@@ -168,13 +169,14 @@ class AppendDriver(Generic[Handle]):
         """Look up the journal's channel, and send what has gathered; if it does not exist, stop the queue."""
         try:
             spec = await self._find(queue.journal)
+            owner = await self._owner_of(spec.channel)
         except TidelogError as error:
             self._stop(queue, error)
         except Exception as error:  # noqa: BLE001 - `find` is the caller's; each append reports what it raised
             self._stop(queue, _not_sent(queue, error))
         else:
             # The numbers of the producer's batches are what makes retries harmless; see JournalQueue, I2.
-            self._producers[queue.journal] = self._client.producer(f"{spec.channel}/0", linger_s=0)
+            self._producers[queue.journal] = owner.producer(f"{spec.channel}/0", linger_s=0)
             self._pump(queue.journal)
 
     def _answered(

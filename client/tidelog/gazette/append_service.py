@@ -9,9 +9,9 @@ from typing import Any, Final, Self, TypeAlias
 from tidelog.client import AsyncClient
 from tidelog.errors import ChannelNotFoundError
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_driver import AppendDriver, FindJournal, warn_missing
+from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
 from tidelog.gazette.append_queue import JournalQueue, Room
-from tidelog.gazette.journal_lookup import finder
+from tidelog.gazette.journal_lookup import always, finder
 from tidelog.gazette.messages import Journal
 from tidelog.types import AppendResult
 
@@ -57,7 +57,12 @@ class AsyncJournalClient:
     """
 
     def __init__(
-        self, client: AsyncClient, *, find: FindJournal | None = None, max_pending_bytes: int = DEFAULT_PENDING_BYTES
+        self,
+        client: AsyncClient,
+        *,
+        find: FindJournal | None = None,
+        owner_of: FindOwner | None = None,
+        max_pending_bytes: int = DEFAULT_PENDING_BYTES,
     ) -> None:
         """Create a journal client; does no I/O.
 
@@ -65,6 +70,8 @@ class AsyncJournalClient:
             client: Client of the server, which the caller closes.
             find: Returns the specification of a journal, whose ``channel`` has the frames, or raises
                 MissingJournalError. Default: ask the server.
+            owner_of: Returns a client of the node that owns a channel; in a cluster, ``client_of`` of an AsyncCluster.
+                Default: ``client``, for a single server.
             max_pending_bytes: Memory for frames that are not acknowledged, with 48 bytes for each besides its own;
                 appends beyond it raise BufferFullError.
 
@@ -73,8 +80,9 @@ class AsyncJournalClient:
         """
         self.client = client
         self.find: FindJournal = find or finder(client)
+        self.owner_of: FindOwner = owner_of or always(client)
         self._driver = AppendDriver[AsyncAppend](
-            client, Room.of(max_pending_bytes), self.find, make=_new_append, soon=_soon, lock=nullcontext()
+            Room.of(max_pending_bytes), self.find, self.owner_of, make=_new_append, soon=_soon, lock=nullcontext()
         )
 
     def append(

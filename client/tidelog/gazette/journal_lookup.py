@@ -7,7 +7,7 @@ from tidelog.admin.journal_types import JournalSpec, ListRequest
 from tidelog.admin.labels import LabelSelector, LabelTerm
 from tidelog.client import AsyncClient
 from tidelog.errors import TidelogError
-from tidelog.gazette.append_driver import FindJournal
+from tidelog.gazette.append_driver import FindJournal, FindOwner
 from tidelog.gazette.errors import MissingJournalError
 from tidelog.gazette.messages import Journal
 from tidelog.transport.retry import DEFAULT_RETRY, Retry, may_repeat, retry_after_s
@@ -34,6 +34,15 @@ def finder(client: AsyncClient, retry: Retry = DEFAULT_RETRY) -> FindJournal:
                 await asyncio.sleep(max(next(pauses_s), retry_after_s(error)))
 
     return find
+
+
+def always(client: AsyncClient) -> FindOwner:
+    """Return a function that returns ``client`` as the owner of every channel."""
+
+    async def owner_of(_: str) -> AsyncClient:
+        return client
+
+    return owner_of
 
 
 def _only(found: Sequence[JournalSpec], journal: Journal) -> JournalSpec:

@@ -103,18 +103,19 @@ class AsyncRetryReader:
 
     async def _next_page(self) -> Batch | None:
         if self._scan is None:
-            self._scan = self._open(await self.spec())
+            self._scan = await self._open(await self.spec())
         batch = await anext(self._scan, None)
         if batch is None:
             return None
         self.offset = batch.ticks[-1] + 1
         return batch
 
-    def _open(self, spec: JournalSpec) -> AsyncScan:
+    async def _open(self, spec: JournalSpec) -> AsyncScan:
         start = EARLIEST if self.offset == 0 else LATEST if self.offset == FROM_END else At.after(self.offset - 1)
         end = self.request.end_offset
         until = At.inside(end) if end else FOLLOW if self.request.block else WATERMARK
-        return self.journals.client.scan(f"{spec.channel}/0", start=start, until=until)
+        owner = await self.journals.owner_of(spec.channel)
+        return owner.scan(f"{spec.channel}/0", start=start, until=until)
 
     def _skip(self, first: Offset) -> None:
         _log.warning(

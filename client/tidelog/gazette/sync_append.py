@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from tidelog.admin.journal_types import JournalSpec
+from tidelog.client import AsyncClient
 from tidelog.errors import ChannelNotFoundError
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_driver import AppendDriver, FindJournal, warn_missing
+from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
 from tidelog.gazette.append_queue import JournalQueue, Room
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
 from tidelog.gazette.messages import Journal
@@ -66,16 +67,21 @@ class JournalClient:
         client: Client,
         *,
         find: Callable[[Journal], JournalSpec] | None = None,
+        owner_of: Callable[[str], Client] | None = None,
         max_pending_bytes: int = DEFAULT_PENDING_BYTES,
     ) -> None:
-        """Create a journal client; does no I/O. See ``AsyncJournalClient``; ``find`` runs on a thread of its own."""
+        """Create a journal client; does no I/O. See ``AsyncJournalClient``; both functions run on other threads."""
         room = Room.of(max_pending_bytes)
         inner = client._client  # noqa: SLF001 - a part of the client, as message streams are
-        self.source = AsyncJournalClient(inner, find=None if find is None else _on_a_thread(find))
+        self.source = AsyncJournalClient(
+            inner,
+            find=None if find is None else _on_a_thread(find),
+            owner_of=None if owner_of is None else _inner_of(owner_of),
+        )
         # Why not a plain lock: a message that publishes while it is encoded gets an error, and does not block itself.
         self.lock = threading.RLock()
         self._driver = AppendDriver[Append](
-            inner, room, self.source.find, make=Append, soon=background.call_soon, lock=self.lock
+            room, self.source.find, self.source.owner_of, make=Append, soon=background.call_soon, lock=self.lock
         )
 
     def append(self, journal: Journal, frame: bytes, *, dependencies: Iterable[SyncDependency] | None = None) -> Append:
@@ -145,5 +151,13 @@ class JournalClient:
 def _on_a_thread(find: Callable[[Journal], JournalSpec]) -> FindJournal:
     async def found(journal: Journal) -> JournalSpec:
         return await asyncio.to_thread(find, journal)
+
+    return found
+
+
+def _inner_of(owner_of: Callable[[str], Client]) -> FindOwner:
+    async def found(channel: str) -> AsyncClient:
+        client = await asyncio.to_thread(owner_of, channel)
+        return client._client  # noqa: SLF001 - a part of the client, as message streams are
 
     return found
