@@ -1,5 +1,6 @@
 """Records of journals in the metadata store: ``<root>/journal/<name>``, JSON (see docs/reference/format.md)."""
 
+import asyncio
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,8 +189,8 @@ class JournalCatalog:
 
     async def refresh(self, names: Sequence[str]) -> None:
         """Reload the records of ``names``."""
-        for name in names:
-            found = await self._metadata.get(self._key(name))
+        values = await asyncio.gather(*(self._metadata.get(self._key(name)) for name in names))
+        for name, found in zip(names, values, strict=True):
             if found is None:
                 self._forget(name)
             elif self._revision(name) < found.revision:

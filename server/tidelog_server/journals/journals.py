@@ -92,13 +92,14 @@ class Journals:
         names = [change.name for change in changes]
         async with self._directory.changes:
             for _ in range(MAX_CREATE_ATTEMPTS):
+                # The caller may know a change of another node that this node's watch has not reported yet.
+                await self.catalog.refresh(names)
                 plan = self.catalog.plan(changes)
                 try:
                     created = await self._commit(plan, tenant)
                     break
                 except RevisionConflictError:
                     # Another node was faster: reload and check the expected revisions again.
-                    await self.catalog.refresh(names)
                     await self._channels.refresh(())
             else:
                 raise MetadataUnavailableError(f"{MAX_CREATE_ATTEMPTS} attempts conflicted with those of other nodes")

@@ -84,6 +84,20 @@ async def test_any_node_applies_and_owners_collect(cluster: ClusterOfProcesses) 
         await until(is_empty_everywhere)
 
 
+async def test_nodes_take_turns_with_revisions_that_another_node_reported(cluster: ClusterOfProcesses) -> None:
+    async with AsyncExitStack() as stack:
+        first, second, third = [
+            await stack.enter_async_context(AsyncClient(node.grpc)) for node in cluster.nodes.values()
+        ]
+        for _ in range(10):
+            (created,) = await first.journals.apply([JournalUpsert(NAMES[0], expected_revision=0)])
+            altered, _ = await second.journals.apply(
+                [JournalUpsert(NAMES[0], expected_revision=created.revision), JournalUpsert(NAMES[1])]
+            )
+            await third.journals.apply([JournalDelete(NAMES[0], altered.revision), JournalDelete(NAMES[1])])
+            assert (await third.journals.list()).journals == ()
+
+
 async def test_an_owner_that_was_away_collects_at_its_start(cluster: ClusterOfProcesses) -> None:
     async with AsyncClient(cluster.nodes["n1"].grpc) as client:
         created = await client.journals.apply([JournalUpsert(name) for name in NAMES])
