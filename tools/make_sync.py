@@ -21,14 +21,19 @@ _SYNC: Final = "tidelog.sync.generated"
 # Where the names are that generated code uses, other than those that its source imports.
 IMPORTS: Final = {
     "Channel": f"{_SYNC}.handles",
+    "CheckpointStore": "tidelog.gazette.stores._generated_interface",
     "Client": "tidelog.sync.client",
     "ClientCalls": f"{_SYNC}.client_calls",
     "Connection": "psycopg",
     "Consumer": "tidelog.sync.consumer",
+    "Handler": "tidelog.gazette.consumers.handlers",
     "Iterator": "collections.abc",
+    "JournalClient": "tidelog.gazette.sync_append",
     "MsgStream": "tidelog.msgstream._sync_stream",
+    "Pages": "tidelog.gazette.consumers.sync_pages",
     "Producer": "tidelog.sync.producer",
     "Protocol": "typing",
+    "Publisher": "tidelog.gazette.publisher",
     "RocksMQCalls": "tidelog.rocksmq._generated_rocksmq",
     "Scan": "tidelog.sync.scan",
     "Transaction": "tidelog.sync.transaction",
@@ -178,6 +183,10 @@ CALLERS: Final = (
         "tidelog.msgstream._generated_factory",
         wrapped={"new_msg_stream": "MsgStream", "new_tt_msg_stream": "MsgStream"}, attribute="_factory",
     ),
+    Caller(
+        "tidelog.gazette.consumers.pages", "AsyncPages", "PagesCalls", "tidelog.gazette.consumers._generated_pages",
+        attribute="_pages",
+    ),
 )  # fmt: skip
 HANDLES: Final = (
     Handles("tidelog.handles", f"{_SYNC}.handles"),
@@ -192,6 +201,10 @@ HANDLES: Final = (
     Handles(
         "tidelog.rocksmq._async_rocksmq", "tidelog.rocksmq._generated_consumer",
         classes={"AsyncRocksMQConsumer": "RocksMQConsumer"}, names={"AsyncRocksMQ": "RocksMQCalls"},
+    ),
+    Handles(
+        "tidelog.gazette.consumers.consumer", "tidelog.gazette.consumers._generated_consumer",
+        classes={"AsyncConsumerRun": "ConsumerRun", "AsyncConsumer": "Consumer"},
     ),
     Handles("tidelog.gazette.stores.interface", "tidelog.gazette.stores._generated_interface"),
     Handles("tidelog.gazette.stores.on_tidelog", "tidelog.gazette.stores._generated_on_tidelog"),

@@ -15,6 +15,9 @@ from tidelog.admin.selectors import InvalidSelectorError, format_label_selector,
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
+from tidelog.gazette.consumers._generated_consumer import Consumer
+from tidelog.gazette.consumers.consumer import AsyncConsumer
+from tidelog.gazette.consumers.handlers import AsyncHandler, Handler
 from tidelog.gazette.errors import (
     DesyncDetectedError,
     EmptyListResponseError,
@@ -85,6 +88,15 @@ from tidelog.gazette.publisher import AsyncPublisher, Publisher, append_ack_inte
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.records import UUID_FIELD, CSVRecord, JSONMessage, JSONRecord, ProtoRecord
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
+from tidelog.gazette.stores import (
+    AsyncCheckpointStore,
+    AsyncSqliteCheckpointStore,
+    AsyncTidelogCheckpointStore,
+    CheckpointStore,
+    ConsumerFencedError,
+    SqliteCheckpointStore,
+    TidelogCheckpointStore,
+)
 from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.sync_reading import Iterator, PolledList, ReadCommittedIter, ReadUncommittedIter, RetryReader
 from tidelog.gazette.uuids import (
@@ -116,6 +128,9 @@ __all__ = [
     "AckIntent",
     "Append",
     "AsyncAppend",
+    "AsyncCheckpointStore",
+    "AsyncConsumer",
+    "AsyncHandler",
     "AsyncIteratorOfMessages",
     "AsyncJournalClient",
     "AsyncPolledList",
@@ -123,12 +138,17 @@ __all__ = [
     "AsyncReadCommittedIter",
     "AsyncReadUncommittedIter",
     "AsyncRetryReader",
+    "AsyncSqliteCheckpointStore",
+    "AsyncTidelogCheckpointStore",
     "ByteReader",
     "CSVFrameable",
     "CSVFraming",
     "CSVRecord",
     "Checkpoint",
+    "CheckpointStore",
     "Clock",
+    "Consumer",
+    "ConsumerFencedError",
     "DesyncDetectedError",
     "EmptyListResponseError",
     "Envelope",
@@ -141,6 +161,7 @@ __all__ = [
     "Framing",
     "FramingError",
     "GazetteError",
+    "Handler",
     "InvalidSelectorError",
     "InvalidUUIDError",
     "Iterator",
@@ -191,7 +212,9 @@ __all__ = [
     "ReplayReaderError",
     "RetryReader",
     "Sequencer",
+    "SqliteCheckpointStore",
     "StepSequencer",
+    "TidelogCheckpointStore",
     "UnexpectedEOFError",
     "UnknownContentTypeError",
     "UnmarshalError",

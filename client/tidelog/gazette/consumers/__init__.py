@@ -1,0 +1,1 @@
+"""Consumers of journals, whose state is committed in a checkpoint store."""

@@ -1,0 +1,311 @@
+"""A consumer handles each committed message once, with its state and what it publishes, across restarts and errors.
+
+Method: consumers in this process against a real server, with SQLite as the store. An instance that crashes is one whose
+handler or store raises, or whose task is cancelled; tests/crash kills processes.
+
+Promises of docs/reference/guarantees.md: G48.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog import AsyncClient
+from tidelog.gazette.append_service import AsyncJournalClient
+from tidelog.gazette.checkpoints import Checkpoint
+from tidelog.gazette.consumers.consumer import AsyncConsumer
+from tidelog.gazette.errors import MissingJournalError, UnmarshalError
+from tidelog.gazette.iterators import AsyncReadCommittedIter
+from tidelog.gazette.messages import Envelope
+from tidelog.gazette.publisher import AsyncPublisher
+from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
+from tidelog.gazette.sequencer.core import StepSequencer
+from tidelog.gazette.stores import AsyncSqliteCheckpointStore, AsyncTidelogCheckpointStore, ConsumerFencedError
+from tidelog.gazette.uuids import Flags, get_flags
+from tidelog.testing import server
+from tidelog_testing.parts.gazette_records import Record, by_number, create_journals, new_record, to_journal
+
+INPUTS = ["numbers/in/part-0", "numbers/in/part-1"]
+OUTPUTS = ["numbers/out/part-0", "numbers/out/part-1"]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[AsyncClient]:
+    async with server() as client:
+        await create_journals(client, [*INPUTS, *OUTPUTS])
+        yield client
+
+
+class Counting:
+    """A consumer that counts numbers in SQLite and publishes each of them; it stops at a number of distinct ones."""
+
+    def __init__(self, client: AsyncClient, path: Path, until: int = 0, **options: Any) -> None:
+        self.store = AsyncSqliteCheckpointStore(path, "counting")
+        self.consumer = AsyncConsumer(
+            client,
+            self.store,
+            INPUTS,
+            new_record,
+            self.handle,
+            **{"outputs": dict.fromkeys(OUTPUTS, Record()), **options},
+        )
+        self.until = until
+        self.seen: set[int] = set()
+        # What fails after this many messages.
+        self.fail_after = -1
+
+    async def handle(self, envelope: Envelope, transaction: sqlite3.Connection, publisher: AsyncPublisher) -> None:
+        record = envelope.message
+        assert isinstance(record, Record)
+        transaction.execute("CREATE TABLE IF NOT EXISTS counted (number INTEGER PRIMARY KEY, times INTEGER)")
+        transaction.execute(
+            "INSERT INTO counted VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1", (record.number,)
+        )
+        publisher.publish_uncommitted(by_number(OUTPUTS), Record(record.number))
+        self.seen.add(record.number)
+        self.fail_after -= 1
+        if self.fail_after == 0:
+            raise ZeroDivisionError("as arranged")
+        if self.until and len(self.seen) >= self.until:
+            await self.consumer.stop()
+
+    async def run(self) -> None:
+        async with aclosing(self.store):
+            await asyncio.wait_for(self.consumer.run(), 60)
+
+
+def counted(path: Path) -> dict[int, int]:
+    with closing(sqlite3.connect(path)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'counted'").fetchall():
+            return {}
+        return dict(connection.execute("SELECT number, times FROM counted"))
+
+
+async def checkpoint_in(path: Path, consumer: str = "counting") -> Checkpoint:
+    async with aclosing(AsyncSqliteCheckpointStore(path, consumer)) as store:
+        return await store.acquire()
+
+
+@asynccontextmanager
+async def publishing(client: AsyncClient) -> AsyncIterator[tuple[AsyncJournalClient, AsyncPublisher]]:
+    async with AsyncJournalClient(client) as journals:
+        yield journals, AsyncPublisher(journals)
+
+
+async def publish(client: AsyncClient, numbers: Iterable[int], *, is_committed: bool = True) -> None:
+    """Publish numbers in one transaction."""
+    async with publishing(client) as (journals, publisher):
+        for number in numbers:
+            publisher.publish_uncommitted(by_number(INPUTS), Record(number))
+            await journals.room()
+        await journals.flush()
+        if is_committed:
+            await journals.write_ack_intents(publisher.build_ack_intents())
+
+
+async def committed(client: AsyncClient, journals: Iterable[str]) -> tuple[list[int], bool]:
+    """Return the committed numbers of journals, and whether a transaction is open in one."""
+    found, is_open = [], False
+    async with AsyncJournalClient(client) as reading:
+        for journal in journals:
+            sequencer = StepSequencer()
+            reader = AsyncRetryReader(reading, ReadRequest(journal))
+            async with aclosing(AsyncReadCommittedIter(reader, new_record, sequencer)) as messages:
+                async for envelope in messages:
+                    if get_flags(envelope.message.get_uuid()) != Flags.ACK_TXN:
+                        assert isinstance(envelope.message, Record)
+                        found.append(envelope.message.number)
+            sequencer.consume()
+            is_open = is_open or sequencer.has_pending()
+    return sorted(found), is_open
+
+
+async def test_each_message_is_counted_and_published_once(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(500))
+    await Counting(client, tmp_path / "db", 500).run()
+    await publish(client, range(500, 900))
+    second = Counting(client, tmp_path / "db", 400)
+    await second.run()
+    assert second.seen == set(range(500, 900))
+    assert counted(tmp_path / "db") == dict.fromkeys(range(900), 1)
+    assert await committed(client, OUTPUTS) == (list(range(900)), False)
+
+
+async def test_what_is_not_committed_is_not_handled(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(100), is_committed=False)
+    await publish(client, range(100, 200))
+    await Counting(client, tmp_path / "db", 100).run()
+    assert counted(tmp_path / "db") == dict.fromkeys(range(100, 200), 1)
+
+
+@pytest.mark.parametrize("max_messages", [1, 7, 1_000])
+@pytest.mark.parametrize("fail_after", [1, 50, 150])
+async def test_a_handler_that_fails_leaves_nothing(
+    client: AsyncClient, tmp_path: Path, fail_after: int, max_messages: int
+) -> None:
+    await publish(client, range(100))
+    await publish(client, range(100, 200))
+    failing = Counting(client, tmp_path / "db", max_messages=max_messages)
+    failing.fail_after = fail_after
+    with pytest.raises(ZeroDivisionError):
+        await failing.run()
+    done = counted(tmp_path / "db")
+    # What comes after the last commit is discarded, and nothing of it is visible downstream.
+    assert fail_after - 1 - max_messages < len(done) < fail_after
+    assert (await committed(client, OUTPUTS))[0] == sorted(done)
+    await Counting(client, tmp_path / "db", 200 - len(done)).run()
+    assert counted(tmp_path / "db") == dict.fromkeys(range(200), 1)
+    assert await committed(client, OUTPUTS) == (list(range(200)), False)
+
+
+async def test_a_transaction_larger_than_the_ring_is_replayed(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(2_000))
+    await Counting(client, tmp_path / "db", 2_000, ring_size=16, max_messages=300).run()
+    assert counted(tmp_path / "db") == dict.fromkeys(range(2_000), 1)
+    assert await committed(client, OUTPUTS) == (list(range(2_000)), False)
+
+
+async def test_a_crash_within_a_large_transaction_resumes_within_it(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(1_000))
+    failing = Counting(client, tmp_path / "db", ring_size=16, max_messages=300)
+    failing.fail_after = 700
+    with pytest.raises(ZeroDivisionError):
+        await failing.run()
+    assert sum(counted(tmp_path / "db").values()) == 600
+    resumed = Counting(client, tmp_path / "db", 400)
+    await resumed.run()
+    assert len(resumed.seen) == 400
+    assert counted(tmp_path / "db") == dict.fromkeys(range(1_000), 1)
+
+
+async def test_intents_of_the_last_commit_are_appended_before_anything_is_read(
+    client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(client, range(10))
+    # The process ends between the commit of the store and the first acknowledgement.
+    crashing = Counting(client, tmp_path / "db")
+    commit = crashing.store.commit
+    commits = 0
+
+    async def commit_and_crash(checkpoint: Checkpoint) -> None:
+        nonlocal commits
+        await commit(checkpoint)
+        commits += 1
+        # The first one is that of the outputs.
+        if commits == 2:
+            raise ConnectionError("crashed after the commit")
+
+    monkeypatch.setattr(crashing.store, "commit", commit_and_crash)
+    with pytest.raises(ConnectionError):
+        await crashing.run()
+    visible, _ = await committed(client, OUTPUTS)
+    assert visible == []
+    assert len(counted(tmp_path / "db")) > 0
+    # The next instance cannot read: its new_message fails. The acknowledgements are there nevertheless.
+    reading = Counting(client, tmp_path / "db", 10)
+
+    def refuse(_: object) -> Record:
+        raise ZeroDivisionError("nothing can be read")
+
+    reading.consumer = AsyncConsumer(client, reading.store, INPUTS, refuse, reading.handle)
+    await publish(client, [10])
+    with pytest.raises(UnmarshalError, match="nothing can be read"):
+        await reading.run()
+    visible, is_open = await committed(client, OUTPUTS)
+    assert visible == sorted(counted(tmp_path / "db"))
+    assert not is_open
+
+
+async def test_an_earlier_instance_is_fenced_and_loses_nothing(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(50))
+    earlier = Counting(client, tmp_path / "db")
+    running = asyncio.create_task(earlier.run())
+    while len(counted(tmp_path / "db")) < 50:
+        await asyncio.sleep(0.02)
+    later = Counting(client, tmp_path / "db", 50)
+    taking_over = asyncio.create_task(later.run())
+    # The earlier one does not know yet that it was replaced.
+    while not later.consumer.is_running:
+        await asyncio.sleep(0.02)
+    await publish(client, range(50, 100))
+    with pytest.raises(ConsumerFencedError):
+        await running
+    await taking_over
+    assert counted(tmp_path / "db") == dict.fromkeys(range(100), 1)
+    visible, _ = await committed(client, OUTPUTS)
+    assert visible == list(range(100))
+
+
+async def test_a_cancelled_run_resumes(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(300))
+    counting = Counting(client, tmp_path / "db", max_messages=10)
+    running = asyncio.create_task(counting.run())
+    while len(counting.seen) < 30:
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    left = 300 - len(counted(tmp_path / "db"))
+    await Counting(client, tmp_path / "db", left).run()
+    assert counted(tmp_path / "db") == dict.fromkeys(range(300), 1)
+    assert await committed(client, OUTPUTS) == (list(range(300)), False)
+
+
+async def test_positions_are_those_of_the_last_commit(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(20))
+    await Counting(client, tmp_path / "db", 20).run()
+    checkpoint = await checkpoint_in(tmp_path / "db")
+    assert set(checkpoint.offsets) <= set(INPUTS)
+    assert {intent.journal for intent in checkpoint.intents} == set(OUTPUTS)
+
+
+async def test_with_a_store_in_tidelog_state_and_output_are_in_one_server(client: AsyncClient) -> None:
+    await publish(client, range(100))
+    await client.create_channel("counted")
+    store = AsyncTidelogCheckpointStore(client, "counting")
+    seen: list[int] = []
+
+    async def handle(envelope: Envelope, transaction: Any, publisher: AsyncPublisher) -> None:
+        assert isinstance(envelope.message, Record)
+        number = envelope.message.number
+        await transaction.append("counted", b"%d" % number)
+        publisher.publish_uncommitted(to_journal(OUTPUTS[0]), Record(number))
+        seen.append(number)
+        if len(seen) == 60:
+            raise ZeroDivisionError
+        if len(set(seen)) == 100:
+            await consumer.stop()
+
+    consumer = AsyncConsumer(client, store, INPUTS, new_record, handle, max_messages=25)
+    async with aclosing(store):
+        with pytest.raises(ZeroDivisionError):
+            await consumer.run()
+        await asyncio.wait_for(consumer.run(), 60)
+    payloads = [int(payload) async for batch in client.scan("counted") for payload in batch.payloads]
+    assert sorted(payloads) == list(range(100))
+    assert (await committed(client, OUTPUTS))[0] == list(range(100))
+    # The group of the consumer has its positions, for retention and for lag.
+    group = await client.describe_group("counting")
+    assert len(group.positions) == len(INPUTS)
+    assert group.lag_messages == 0
+
+
+async def test_a_missing_journal_is_named(client: AsyncClient, tmp_path: Path) -> None:
+    async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "db", "counting")) as store:
+        consumer = AsyncConsumer(client, store, ["no/such/journal"], new_record, Counting(client, tmp_path).handle)
+        with pytest.raises(MissingJournalError, match="no/such/journal"):
+            await consumer.run()
+
+
+@pytest.mark.parametrize(("journals", "options", "text"), [([], {}, "no journals"), (INPUTS, {"max_messages": 0}, "0")])
+def test_invalid_options_are_refused(tmp_path: Path, journals: list[str], options: dict[str, Any], text: str) -> None:
+    client = AsyncClient()
+    store = AsyncSqliteCheckpointStore(tmp_path / "db", "counting")
+    handler: Callable[..., Any] = Counting(client, tmp_path / "db").handle
+    with pytest.raises(ValueError, match=text):
+        AsyncConsumer(client, store, journals, new_record, handler, **options)

@@ -1,0 +1,57 @@
+"""Messages and journals for tests of consumers: numbers as JSON lines."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+from uuid import UUID
+
+from tidelog import AsyncClient
+from tidelog.admin.journal_types import JournalSpec, JournalUpsert
+from tidelog.admin.labels import CONTENT_TYPE_LABEL, LabelSet
+from tidelog.gazette.uuids import NIL_UUID
+
+CONTENT_TYPE = "application/x-ndjson"
+
+
+class Record:
+    """A number, with a UUID."""
+
+    __slots__ = ("number", "uuid")
+
+    def __init__(self, number: int = -1) -> None:
+        self.number = number
+        self.uuid: UUID = NIL_UUID
+
+    def get_uuid(self) -> UUID:
+        return self.uuid
+
+    def set_uuid(self, uuid: UUID) -> None:
+        self.uuid = uuid
+
+    def new_acknowledgement(self, _journal: str) -> Self:
+        return type(self)()
+
+    def to_json(self) -> object:
+        return {"uuid": str(self.uuid), "number": self.number}
+
+    def from_json(self, value: Any) -> None:
+        self.uuid, self.number = UUID(value["uuid"]), value["number"]
+
+
+def new_record(_spec: JournalSpec) -> Record:
+    return Record()
+
+
+def to_journal(journal: str) -> Callable[[object], tuple[str, str]]:
+    """Return a mapping of every message to one journal."""
+    return lambda _: (journal, CONTENT_TYPE)
+
+
+def by_number(journals: list[str]) -> Callable[[Any], tuple[str, str]]:
+    """Return a mapping that spreads numbers over journals."""
+    return lambda record: (journals[record.number % len(journals)], CONTENT_TYPE)
+
+
+async def create_journals(client: AsyncClient, names: Iterable[str]) -> None:
+    """Create journals of JSON lines."""
+    labels = LabelSet.of({CONTENT_TYPE_LABEL: CONTENT_TYPE})
+    await client.journals.apply([JournalUpsert(name, labels) for name in names])
