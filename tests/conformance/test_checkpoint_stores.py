@@ -2,6 +2,8 @@
 
 Method: the same tests on SQLite, on a real PostgreSQL, on a Tidelog server, and on the synchronous twins of the three,
 which run on threads.
+
+Promises of docs/reference/guarantees.md: G48.
 """
 
 import asyncio

@@ -34,6 +34,7 @@ EXTENDED: Final = {
         "tests/crash/test_kill_backup.py",
         "tests/crash/test_kill_broadcasts.py",
         "tests/crash/test_kill_fencing.py",
+        "tests/crash/test_kill_gazette.py",
         "tests/crash/test_kill_groups.py",
         "tests/crash/test_kill_idempotence.py",
         "tests/crash/test_kill_prepared.py",
