@@ -1,22 +1,38 @@
 """A batch read of journals returns each committed message of the cut once, and nothing of open transactions.
 
-Method: frames with chosen UUIDs are appended to journals of a real server, and read by Spark.
+Method: frames with chosen UUIDs are appended to journals of a real server, and read by Spark. Where many reads are
+compared, the source's reader runs in the test's process, as it does in a task.
 """
 
+import asyncio
+import json
 from collections.abc import Callable, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import wrappers_pb2
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog import At, Client
-from tidelog.gazette import FixedFraming, JournalDelete, JournalSpec, JournalUpsert, LabelSet, build_uuid
+from tidelog import At, Client, PermissionDeniedError
+from tidelog.gazette import (
+    FixedFraming,
+    JournalDelete,
+    JournalSpec,
+    JournalUpsert,
+    LabelSet,
+    MissingJournalError,
+    build_uuid,
+)
 from tidelog.spark import TidelogDataSource
+from tidelog.spark.source import JOURNAL_SCHEMA
 from tidelog_server.testing import RunningServer
 from tidelog_testing.parts.gazette_messages import ACK, CONTINUE, OUTSIDE, producer_id
+from tidelog_testing.servers.secured import secured_server
 from tidelog_testing.spark.rows import error_of
+
+pytestmark = pytest.mark.spark
 
 NDJSON, CSV, FIXED = "application/x-ndjson", "text/csv", "application/x-protobuf-fixed"
 COLUMNS = ["journal", "begin", "end", "timestamp", "uuid", "producer", "clock", "flags", "payload"]
@@ -61,6 +77,12 @@ def values(frame: DataFrame) -> list[str]:
     """Return the values of the frames in the order of the rows, without acknowledgements."""
     rows = frame.selectExpr("flags", "get_json_object(CAST(payload AS STRING), '$.v') AS v").collect()
     return [row.v for row in rows if row.flags != ACK]
+
+
+def rows_of(endpoint: str, **options: str) -> list[dict[str, Any]]:
+    """Plan and read in this process, and return the rows in order."""
+    reader = TidelogDataSource({"endpoint": endpoint, **options}).reader(JOURNAL_SCHEMA)
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
 def transaction(texts: Sequence[str], clock: int, producer: int = 1) -> list[bytes]:
@@ -114,7 +136,7 @@ def test_the_columns_have_the_place_and_the_parts_of_the_uuid(
 
 
 def test_spans_longer_than_what_a_task_holds_are_read_a_second_time(
-    client: Client, create: Create, load: Callable[..., DataFrame]
+    client: Client, create: Create, server: RunningServer, load: Callable[..., DataFrame]
 ) -> None:
     journal = create()
     long = [f"long-{number}" for number in range(300)]
@@ -126,9 +148,10 @@ def test_spans_longer_than_what_a_task_holds_are_read_a_second_time(
 
     expected = ["x", "y", "z", "single", *long, "end"]
     for held in (1, 2, 7, 100, 1_000):
-        assert values(load(journal, maxHeldMessages=held)) == expected
-    acknowledgements = load(journal, maxHeldMessages=1).where(f"flags = {ACK:d}")
-    assert acknowledgements.count() == 3
+        rows = rows_of(server.endpoint, journal=journal.name, maxHeldMessages=str(held))
+        assert [json.loads(row["payload"])["v"] for row in rows if row["flags"] != ACK] == expected
+        assert sum(row["flags"] == ACK for row in rows) == 3
+    assert values(load(journal, maxHeldMessages=1)) == expected
 
 
 def test_a_selector_reads_journals_as_one_cut_with_a_partition_each(
@@ -288,6 +311,28 @@ def test_streams_of_journals_are_refused(
         query.awaitTermination()
 
     assert "a stream cannot read journals" in error_of(run)
+
+
+async def test_a_reader_needs_the_permission_for_the_journals_it_reads(tmp_path: Path) -> None:
+    async with secured_server(tmp_path) as secured:
+        async with secured.client() as client:
+            labels = LabelSet.of({"content-type": CSV})
+            made = await client.journals.apply([JournalUpsert(f"{name}/part", labels) for name in ("mine", "theirs")])
+            for journal in made:
+                await client.append(f"{journal.channel}/0", csv("a", 160, OUTSIDE))
+
+        async def journals(grant: str, **options: str) -> list[str]:
+            access = {"token": await secured.token(grant), "tlsCa": str(secured.authority.ca)}
+            endpoint = secured.server.grpc_endpoint
+            rows = await asyncio.to_thread(lambda: rows_of(endpoint, **access, **options))
+            return [row["journal"] for row in rows]
+
+        assert await journals("journal.read:*", journalSelector="name:prefix=") == ["mine/part", "theirs/part"]
+        assert await journals("journal.read:mine/*", journalSelector="name:prefix=") == ["mine/part"]
+        with pytest.raises(MissingJournalError, match="theirs/part"):
+            await journals("journal.read:mine/*", journal="theirs/part")
+        with pytest.raises(PermissionDeniedError):
+            await journals("journal.append:mine/*", journal="mine/part")
 
 
 def test_the_source_names_the_columns_of_journals() -> None:
