@@ -47,7 +47,9 @@ def exists(name: str) -> bool:
 
 def test_the_example_runs(tmp_path: Path) -> None:
     printed = output_of_example(PAGE, tmp_path)
-    assert printed.splitlines() == ["acknowledged in my/clicks/part-000 my/clicks/part-001"]
+    acknowledged, *committed = printed.splitlines()
+    assert acknowledged == "acknowledged in my/clicks/part-000 my/clicks/part-001"
+    assert committed == ["ann /", "ann /a", "bob /b"]
 
 
 def test_the_table_has_every_name_of_gazettes_package() -> None:
