@@ -69,6 +69,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench spark
 	$(BIN)/tidelog bench pipeline
 	PYTHONPATH=tests $(BIN)/python -m benchmarks stream
+	PYTHONPATH=tests $(BIN)/python -m benchmarks sequencer
 	$(BIN)/tidelog bench security
 
 proto: setup ## generate client/tidelog/v1 from proto/

@@ -33,7 +33,7 @@ _LARGEST_CAPPED = 1 << 10
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (msgstream, rebalance, channels, retention, metadata, backup, stream):
+    for command in (msgstream, rebalance, channels, retention, metadata, backup, stream, sequencer):
         app.command(epilog=COMMON_CODES)(command)
     app.command("all", epilog=COMMON_CODES)(run_all)
 
@@ -191,6 +191,20 @@ def stream(
         print_measured(lambda: measure_stream(target, bench, settings), as_json=json)
 
 
+def sequencer(
+    *,
+    messages: Annotated[int, typer.Option(min=1000, help="Messages of each kind.")] = 200_000,
+    transaction: Annotated[int, typer.Option(min=2, help="Messages of a transaction.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Measure the CPU time of the sequencer of journals, per message; no server runs."""
+    from benchmarks.sequencer import SequencerSettings, measure_sequencer
+
+    settings = SequencerSettings(messages, transaction, rounds)
+    print_measured(lambda: measure_sequencer(settings), as_json=json)
+
+
 def run_all(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Use a tenth of the messages.")] = False,
@@ -205,6 +219,7 @@ def run_all(
         lambda: retention(seconds=300 / share, folder=folder, json=json),
         lambda: metadata(messages=6_000_000 // share, folder=folder, json=json),
         lambda: stream(seconds=30 // share, folder=folder, json=json),
+        lambda: sequencer(messages=200_000 // share, json=json),
     ]
     for run in runs:
         run()

@@ -74,6 +74,13 @@ def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
     assert 0 < report["details"]["commits_per_second"]
 
 
+def test_a_sequencer_is_compared_with_the_decoder_alone(tmp_path: Path) -> None:
+    [report] = benchmark(tmp_path, "sequencer", "--messages", "2000", "--rounds", "1")
+
+    assert report["details"].keys() >= {"outside_ns", "in_transactions_ns", "json_loads_ns"}
+    assert 0 < report["ratio"]
+
+
 def test_published_messages_are_compared_with_the_encoder_alone(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
 

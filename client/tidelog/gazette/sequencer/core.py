@@ -166,9 +166,13 @@ class StepSequencer(DecisionTable):
         """Yield the rest of a span from the ring, as ``step`` delivers it."""
         self.consume()
         ring = self._ring
-        while run.first != NO_ENTRY:
-            envelope, clock = ring.take(run)
-            if run.min_clock < clock <= run.max_clock:
+        owners, envelopes, clocks, chain = ring.owners, ring.envelopes, ring.clocks, ring.chain
+        while (index := run.first) != NO_ENTRY:
+            # `Ring.take`, without the call; the end of the run resets the index of the last entry.
+            envelope, clock = envelopes[index], clocks[index]
+            owners[index] = envelopes[index] = None
+            run.first = chain[index]
+            if envelope is not None and run.min_clock < clock <= run.max_clock:
                 self.dequeued, self._clock = envelope, clock
                 run.begin = envelope.begin
                 yield envelope
