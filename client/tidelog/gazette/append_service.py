@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from tidelog.client import AsyncClient
+from tidelog.cluster import AsyncCluster
 from tidelog.errors import ChannelNotFoundError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
 from tidelog.gazette.append_queue import JournalQueue, Room
-from tidelog.gazette.journal_lookup import always, finder
+from tidelog.gazette.journal_lookup import finder, owner_function
 from tidelog.gazette.messages import Journal
 from tidelog.types import AppendResult
 
@@ -58,7 +59,7 @@ class AsyncJournalClient:
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: AsyncClient | AsyncCluster,
         *,
         find: FindJournal | None = None,
         owner_of: FindOwner | None = None,
@@ -67,11 +68,11 @@ class AsyncJournalClient:
         """Create a journal client; does no I/O.
 
         Args:
-            client: Client of the server, which the caller closes.
+            client: Client of the server, or of the cluster, which the caller closes.
             find: Returns the specification of a journal, whose ``channel`` has the frames, or raises
                 MissingJournalError. Default: ask the server.
-            owner_of: Returns a client of the node that owns a channel; in a cluster, ``client_of`` of an AsyncCluster.
-                Default: ``client``, for a single server.
+            owner_of: Returns a client of the node that owns a channel. Default: ask the cluster; for a single server,
+                ``client``.
             max_pending_bytes: Memory for frames that are not acknowledged, with 48 bytes for each besides its own;
                 appends beyond it raise BufferFullError.
 
@@ -79,8 +80,8 @@ class AsyncJournalClient:
             ValueError: ``max_pending_bytes`` is not positive.
         """
         self.client = client
-        self.find: FindJournal = find or finder(client)
-        self.owner_of: FindOwner = owner_of or always(client)
+        self.find: FindJournal = find or finder(client.journals)
+        self.owner_of: FindOwner = owner_of or owner_function(client)
         self._driver = AppendDriver[AsyncAppend](
             Room.of(max_pending_bytes), self.find, self.owner_of, make=_new_append, soon=_soon, lock=nullcontext()
         )

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from tidelog.admin.journal_types import JournalSpec, ListRequest
+from tidelog.admin.journals import AsyncJournalCalls
 from tidelog.admin.labels import LabelSelector, LabelTerm
 from tidelog.client import AsyncClient
+from tidelog.cluster import AsyncCluster
 from tidelog.errors import TidelogError
 from tidelog.gazette.append_driver import FindJournal, FindOwner
 from tidelog.gazette.errors import MissingJournalError
@@ -13,7 +15,7 @@ from tidelog.gazette.messages import Journal
 from tidelog.transport.retry import DEFAULT_RETRY, Retry, may_repeat, retry_after_s
 
 
-def finder(client: AsyncClient, retry: Retry = DEFAULT_RETRY) -> FindJournal:
+def finder(journals: AsyncJournalCalls, retry: Retry = DEFAULT_RETRY) -> FindJournal:
     """Return a function that asks the server for the specification of a journal.
 
     If the server is unavailable, it asks again for up to ``retry.give_up_s``. It raises MissingJournalError if there is
@@ -27,7 +29,7 @@ def finder(client: AsyncClient, retry: Retry = DEFAULT_RETRY) -> FindJournal:
         pauses_s = retry.pauses_s()
         while True:
             try:
-                return _only((await client.journals.list(request)).journals, journal)
+                return _only((await journals.list(request)).journals, journal)
             except TidelogError as error:
                 if not may_repeat(error) or loop.time() >= give_up_s:
                     raise
@@ -36,8 +38,10 @@ def finder(client: AsyncClient, retry: Retry = DEFAULT_RETRY) -> FindJournal:
     return find
 
 
-def always(client: AsyncClient) -> FindOwner:
-    """Return a function that returns ``client`` as the owner of every channel."""
+def owner_function(client: AsyncClient | AsyncCluster) -> FindOwner:
+    """Return a function that returns a client of the node that owns a channel; of a single server, ``client``."""
+    if isinstance(client, AsyncCluster):
+        return client.client_of
 
     async def owner_of(_: str) -> AsyncClient:
         return client

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from tidelog.admin.journal_types import ListRequest, ListResponse
 from tidelog.client import AsyncClient
+from tidelog.cluster import AsyncCluster
 from tidelog.errors import ClosedError, TidelogError
 
 _log: Final = logging.getLogger(__name__)
@@ -19,11 +20,11 @@ class AsyncPolledList:
     fails is logged, and the last result remains. ``PolledList`` is its synchronous twin.
     """
 
-    def __init__(self, client: AsyncClient, interval_s: float, request: ListRequest) -> None:
+    def __init__(self, client: AsyncClient | AsyncCluster, interval_s: float, request: ListRequest) -> None:
         """Create a list; entering the block, or ``refresh``, fetches it first.
 
         Args:
-            client: Client of the server.
+            client: Client of the server, or of the cluster.
             interval_s: Seconds between polls.
             request: Which journals.
 

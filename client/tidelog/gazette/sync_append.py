@@ -9,6 +9,7 @@ from typing import Any, Self, TypeAlias
 
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.client import AsyncClient
+from tidelog.cluster import AsyncCluster
 from tidelog.errors import ChannelNotFoundError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
@@ -16,6 +17,7 @@ from tidelog.gazette.append_queue import JournalQueue, Room
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
 from tidelog.gazette.messages import Journal
 from tidelog.sync.client import Client
+from tidelog.sync.cluster import Cluster
 from tidelog.transport.background import background
 from tidelog.types import AppendResult
 
@@ -64,7 +66,7 @@ class JournalClient:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | Cluster,
         *,
         find: Callable[[Journal], JournalSpec] | None = None,
         owner_of: Callable[[str], Client] | None = None,
@@ -72,11 +74,10 @@ class JournalClient:
     ) -> None:
         """Create a journal client; does no I/O. See ``AsyncJournalClient``; both functions run on other threads."""
         room = Room.of(max_pending_bytes)
-        inner = client._client  # noqa: SLF001 - a part of the client, as message streams are
         self.source = AsyncJournalClient(
-            inner,
+            inner_of(client),
             find=None if find is None else _on_a_thread(find),
-            owner_of=None if owner_of is None else _inner_of(owner_of),
+            owner_of=None if owner_of is None else _inner_owner(owner_of),
         )
         # Why not a plain lock: a message that publishes while it is encoded gets an error, and does not block itself.
         self.lock = threading.RLock()
@@ -155,9 +156,15 @@ def _on_a_thread(find: Callable[[Journal], JournalSpec]) -> FindJournal:
     return found
 
 
-def _inner_of(owner_of: Callable[[str], Client]) -> FindOwner:
+def inner_of(client: Client | Cluster) -> AsyncClient | AsyncCluster:
+    """Return the asynchronous client inside of a synchronous one."""
+    # A journal client is a part of the client, as message streams are.
+    return client._cluster if isinstance(client, Cluster) else client._client  # noqa: SLF001 - as above
+
+
+def _inner_owner(owner_of: Callable[[str], Client]) -> FindOwner:
     async def found(channel: str) -> AsyncClient:
         client = await asyncio.to_thread(owner_of, channel)
-        return client._client  # noqa: SLF001 - a part of the client, as message streams are
+        return client._client  # noqa: SLF001 - as in ``inner_of``
 
     return found

@@ -10,8 +10,9 @@ from tidelog.gazette.messages import Envelope, NewMessageFunc, Offset
 from tidelog.gazette.polled_list import AsyncPolledList
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.sequencer import Sequencer, StepSequencer
-from tidelog.gazette.sync_append import JournalClient
+from tidelog.gazette.sync_append import JournalClient, inner_of
 from tidelog.sync.client import Client
+from tidelog.sync.cluster import Cluster
 from tidelog.transport.background import background
 from tidelog.wire.batch import Batch
 
@@ -114,10 +115,9 @@ class ReadCommittedIter(PythonIterator[Envelope]):
 class PolledList:
     """The journals that a request selects, listed again at an interval. See ``AsyncPolledList``."""
 
-    def __init__(self, client: Client, interval_s: float, request: ListRequest) -> None:
+    def __init__(self, client: Client | Cluster, interval_s: float, request: ListRequest) -> None:
         """Create a list; entering the block, or ``refresh``, fetches it first. See ``AsyncPolledList``."""
-        inner = client._client  # noqa: SLF001 - a part of the client, as message streams are
-        self._list = AsyncPolledList(inner, interval_s, request)
+        self._list = AsyncPolledList(inner_of(client), interval_s, request)
 
     def list(self) -> ListResponse:
         """Return the journals as of the last poll. See ``AsyncPolledList.list``."""

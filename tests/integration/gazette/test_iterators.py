@@ -181,7 +181,8 @@ async def test_trimmed_positions_are_skipped_with_a_warning(
     journals: AsyncJournalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     positions = await publish(journals, *"abc")
-    await journals.client.trim(f"{(await journals.find(A)).channel}/0", before=Tick(positions[2]))
+    channel = (await journals.find(A)).channel
+    await (await journals.owner_of(channel)).trim(f"{channel}/0", before=Tick(positions[2]))
 
     with caplog.at_level(logging.WARNING):
         found = [(text(each), each.begin) async for each in uncommitted(journals, offset=positions[0])]
@@ -235,7 +236,8 @@ async def test_a_page_that_a_replay_interrupts_is_continued(journals: AsyncJourn
     """All frames are in one batch, so the messages behind each acknowledgement are decoded before its replay."""
     await interleaved(journals)
     channel = (await journals.find(A)).channel
-    frames = [frame async for batch in journals.client.scan(channel) for frame in batch.payloads]
+    owner = await journals.owner_of(channel)
+    frames = [frame async for batch in owner.scan(channel) for frame in batch.payloads]
     for frame in frames:
         journals.append(B, frame)
     await journals.flush()
