@@ -7,6 +7,7 @@ compared, the source's reader runs in the test's process, as it does in a task.
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,24 @@ def test_streams_of_journals_are_refused(
         query.awaitTermination()
 
     assert "a stream cannot read journals" in error_of(run)
+
+
+@pytest.mark.parametrize("options", [{}, {"maxHeldMessages": "5"}, {"isolation": "read_uncommitted"}])
+def test_a_task_may_end_before_the_journal(
+    client: Client, create: Create, server: RunningServer, options: dict[str, str]
+) -> None:
+    journal = create()
+    # More rows than one record batch has.
+    for begin in range(0, 27_000, 9_000):
+        append(client, journal, *transaction([str(begin + n) for n in range(9_000)], 100_000 + 2 * begin))
+    raw = {"endpoint": server.endpoint, "journal": journal.name, **options}
+    reader = TidelogDataSource(raw).reader(JOURNAL_SCHEMA)
+    (partition,) = reader.partitions()
+    batches: Any = reader.read(partition)
+    with closing(batches):
+        first = next(batches).to_pylist()
+    assert [json.loads(row["payload"])["v"] for row in first[:3]] == ["0", "1", "2"]
+    assert len(rows_of(**raw)) == 27_003
 
 
 async def test_a_reader_needs_the_permission_for_the_journals_it_reads(tmp_path: Path) -> None:

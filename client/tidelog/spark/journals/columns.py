@@ -14,7 +14,7 @@ from tidelog.spark.ticks import LOGICAL_BITS
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000
-_NODE_DIGITS: Final = 12
+_NODE_MASK: Final = (1 << 48) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _uuid(rows: Rows) -> pa.Array:
 
 
 def _producer(rows: Rows) -> pa.Array:
-    texts = [None if each.uuid == NIL_UUID else uuid_text(each.uuid)[-_NODE_DIGITS:] for each in rows.frames]
+    texts = [None if each.uuid == NIL_UUID else f"{each.uuid.int & _NODE_MASK:012x}" for each in rows.frames]
     return pa.array(texts, pa.string())
 
 

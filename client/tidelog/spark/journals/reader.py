@@ -1,7 +1,8 @@
 """Reading of a journal in a task: frames in, committed messages out. Imported in the task."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Final, cast
 
@@ -38,9 +39,10 @@ def read_partition(
 def _record_batches(partition: JournalPartition, *, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
     with partition.connection.client() as client:
         frames = _Frames(client, partition)
-        envelopes = frames.committed() if partition.is_committed else frames.all()
-        for rows in _runs(partition.journal, envelopes):
-            yield to_record_batch(rows, schema, payloads)
+        # Spark closes the rows early if it needs no more of them: the scan ends before its client is closed.
+        with closing(frames.committed() if partition.is_committed else frames.all()) as envelopes:
+            for rows in _runs(partition.journal, envelopes):
+                yield to_record_batch(rows, schema, payloads)
 
 
 class _Frames:
@@ -52,7 +54,7 @@ class _Frames:
         self._spec = JournalSpec(partition.journal, channel=partition.channel)
         self._uuid_of = uuid_reader(partition.content_type, partition.uuid_field, partition.uuid_field_number)
 
-    def all(self) -> Iterator[Envelope]:
+    def all(self) -> Generator[Envelope, None, None]:
         """Yield every frame up to the cut."""
         begin: int | None = self._partition.begin_tick
         while begin is not None:
@@ -65,21 +67,21 @@ class _Frames:
                 _log.warning("%s; reading the remaining frames, because failOnDataLoss is false", error)
                 begin = error.first_available_tick
 
-    def committed(self) -> Iterator[Envelope]:
+    def committed(self) -> Generator[Envelope, None, None]:
         """Yield the committed messages up to the cut.
 
         Raises:
             ReplayReaderError: The messages of a transaction that are no longer held cannot be read a second time.
         """
         sequencer = StepSequencer(ring_size=self._partition.max_held_messages)
-        envelopes = self.all()
         is_complete = False
-        while not is_complete:
-            yield from sequencer.committed(envelopes)
-            is_complete = not sequencer.must_replay
-            if not is_complete:
-                _, begin, end = sequencer.replay_range()
-                sequencer.start_replay(self._between(begin, end))
+        with closing(self.all()) as envelopes:
+            while not is_complete:
+                yield from sequencer.committed(envelopes)
+                is_complete = not sequencer.must_replay
+                if not is_complete:
+                    _, begin, end = sequencer.replay_range()
+                    sequencer.start_replay(self._between(begin, end))
 
     def _between(self, begin: int, end: int) -> Iterator[Envelope]:
         """Yield the frames at the positions ``[begin, end)``."""
