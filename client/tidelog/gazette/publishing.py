@@ -4,19 +4,17 @@ The order of the steps is part of the contract. Source: Gazette's message packag
 """
 
 from collections.abc import Callable
-from time import time_ns
 from typing import Final, Generic, TypeVar
+from uuid import UUID
 
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import JournalQueue
 from tidelog.gazette.framings.framing import FrameEncoder, frame_encoder, framing_by_content_type
 from tidelog.gazette.messages import Journal, MappingFunc, Message, Validator
-from tidelog.gazette.uuids import Clock, Flags, ProducerID, build_uuid, new_producer_id
+from tidelog.gazette.uuids import Clock, Flags, ProducerID, UUIDBuilder, build_uuid, new_producer_id
 
 Handle = TypeVar("Handle")
 
-_OUTSIDE_TXN: Final = int(Flags.OUTSIDE_TXN)
-_CONTINUE_TXN: Final = int(Flags.CONTINUE_TXN)
 _ACK_TXN: Final = int(Flags.ACK_TXN)
 
 
@@ -66,21 +64,31 @@ class PublisherCore(Generic[Handle]):
         self._open: dict[Journal, _Slot[Handle]] = {}
         self._validates: dict[type, bool] = {}
         self._is_stamping = False
+        self._uuid_outside = UUIDBuilder(self.producer_id, Flags.OUTSIDE_TXN).build
+        self._uuid_within = UUIDBuilder(self.producer_id, Flags.CONTINUE_TXN).build
 
     def publish_committed(self, mapping: MappingFunc, message: Message) -> Handle:
         """Publish outside of transactions; see ``AsyncPublisher``."""
-        journal, content_type = self._mapped(mapping, message)
+        if self._owns_clock:
+            self.clock.update_to_now()
+        if self._validates.get(type(message), True):
+            self._validate(message)
+        journal, content_type = mapping(message)
         slot = self._slots.get(journal)
         if slot is None or not slot.is_outside or slot.content_type != content_type:
             slot = self._slot(journal, content_type, is_outside=True)
-        return self._stamped(slot, message, _OUTSIDE_TXN)
+        return self._stamped(slot, message, self._uuid_outside)
 
     def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> Handle:
         """Publish within the open transaction; see ``AsyncPublisher``."""
-        journal, content_type = self._mapped(mapping, message)
+        if self._owns_clock:
+            self.clock.update_to_now()
+        if self._validates.get(type(message), True):
+            self._validate(message)
+        journal, content_type = mapping(message)
         slot = self._open.get(journal)
         if slot is not None and slot.content_type == content_type:
-            return self._stamped(slot, message, _CONTINUE_TXN)
+            return self._stamped(slot, message, self._uuid_within)
         slot = self._slot(journal, content_type, is_outside=False)
         if slot.intent in slot.queue.unwritten_intents:
             # Invariant (I3): the acknowledgement is added to the queue before any message of the next transaction. A
@@ -91,7 +99,7 @@ class PublisherCore(Generic[Handle]):
             )
         if journal not in self._open:
             slot.acknowledgement = message.new_acknowledgement(journal)
-        handle = self._stamped(slot, message, _CONTINUE_TXN)
+        handle = self._stamped(slot, message, self._uuid_within)
         # Only now: a message that was not accepted opens no transaction.
         self._open[journal] = slot
         return handle
@@ -110,18 +118,13 @@ class PublisherCore(Generic[Handle]):
         self._open = {}
         return intents
 
-    def _mapped(self, mapping: MappingFunc, message: Message) -> tuple[Journal, str]:
-        """Steps 1 to 3: update the clock, validate the message, map it to a journal."""
-        if self._owns_clock:
-            self.clock.update(time_ns())
-        kind = type(message)
-        validates = self._validates.get(kind)
-        if validates is None:
-            # An isinstance with a protocol takes longer than all other steps, so once for each type.
-            validates = self._validates[kind] = isinstance(message, Validator)
-        if validates:
+    def _validate(self, message: Message) -> None:
+        """Validate a message, or remember that messages of its type do not validate themselves."""
+        # An isinstance with a protocol takes longer than all other steps, so once for each type.
+        if type(message) not in self._validates:
+            self._validates[type(message)] = isinstance(message, Validator)
+        if self._validates[type(message)]:
             message.validate()  # type: ignore[attr-defined]  # as checked above
-        return mapping(message)
 
     def _slot(self, journal: Journal, content_type: str, *, is_outside: bool) -> _Slot[Handle]:
         """Step 4: look up the framing, for the first message of a journal and when its content type has changed."""
@@ -142,7 +145,7 @@ class PublisherCore(Generic[Handle]):
             slot.content_type = content_type
         return slot
 
-    def _stamped(self, slot: _Slot[Handle], message: Message, flags: int) -> Handle:
+    def _stamped(self, slot: _Slot[Handle], message: Message, build: Callable[[int], UUID]) -> Handle:
         """Steps 5 to 8: enter the slot, tick the clock, set the UUID, add the frame.
 
         Invariant (I1): nothing is added to the queue between the tick and ``add``, so clocks are written in increasing
@@ -153,7 +156,7 @@ class PublisherCore(Generic[Handle]):
             raise RuntimeError("a message was published while another one is encoded: publish it before or afterwards")
         self._is_stamping = True
         try:
-            message.set_uuid(build_uuid(self.producer_id, self.clock.tick(), flags))
+            message.set_uuid(build(self.clock.tick()))
             return slot.queue.add(slot.encode(message))
         finally:
             self._is_stamping = False

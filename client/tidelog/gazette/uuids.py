@@ -12,6 +12,7 @@ from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
 from threading import Lock
+from time import time_ns
 from typing import Final, Self
 from uuid import UUID, SafeUUID
 
@@ -29,6 +30,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_INTERVALS: Final = 122_192_928_000_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _PRODUCER_MASK: Final = (1 << 48) - 1
+# A UUID begins with 32 bits of the clock, above the 4 lowest ones; the rest seldom differs from message to message.
+_LOW_OF_CLOCK: Final = 0xFFFFFFFF0
+_REST_MASK: Final = (1 << 96) - 1
+_MAX_TEXTS: Final = 4_096
+_texts: Final[dict[int, str]] = {}
 
 # `UUID.__init__` validates a 128-bit number that is valid by construction here; the slots are set directly.
 _new: Final = object.__new__
@@ -120,6 +126,13 @@ class Clock:
                 if value > self.value:  # noqa: PLR1730 -- `max` takes 100 ns more, for each message
                     self.value = value
 
+    def update_to_now(self) -> None:
+        """Do as ``update(time.time_ns())``, in half of the time."""
+        value = time_ns() // 100 + _EPOCH_INTERVALS << 4
+        with self._lock:
+            if value > self.value:  # noqa: PLR1730 -- `max` takes 100 ns more, for each message
+                self.value = value
+
     def __repr__(self) -> str:
         return f"Clock({self.value}, step={self.step})"
 
@@ -191,10 +204,51 @@ def _misuse(producer: bytes, clock: int, flags: int) -> str:
     return f"a producer id has {PRODUCER_ID_BYTES} bytes, got {len(producer)}"
 
 
+class UUIDBuilder:
+    """Builds the UUIDs of one producer with one value of flags, as ``build_uuid`` does, in half of the time.
+
+    The high bits of the clock change every 429 seconds, so the part of the UUID with them is kept. Not thread-safe.
+    """
+
+    __slots__ = ("_flags", "_high", "_producer", "_rest")
+
+    def __init__(self, producer: ProducerID, flags: int) -> None:
+        self._producer = producer
+        self._flags = flags
+        self._high = -1
+        self._rest = 0
+
+    def build(self, clock: int) -> UUID:
+        """Return the UUID of a message.
+
+        Raises:
+            RuntimeError: As ``build_uuid``.
+        """
+        high = clock & ~_LOW_OF_CLOCK
+        if high != self._high:
+            self._rest = build_uuid(self._producer, clock, self._flags).int & _REST_MASK
+            self._high = high
+        uuid: UUID = _new(UUID)
+        _set_int(uuid, (clock & _LOW_OF_CLOCK) << 92 | self._rest)
+        _set_is_safe(uuid, _unknown)
+        return uuid
+
+
 def uuid_text(uuid: UUID) -> str:
     """Return the canonical text of ``uuid``, as ``str`` does, in less time."""
-    digits = uuid.int.to_bytes(16, "big").hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    value: int = uuid.int
+    rest = value & _REST_MASK
+    return f"{value >> 96:08x}{_texts.get(rest) or _text_of_rest(rest)}"
+
+
+def _text_of_rest(rest: int) -> str:
+    """Return the text of all but the first 32 bits; those of recent UUIDs are kept, as they change seldom."""
+    digits = f"{rest:024x}"
+    text = f"-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}"
+    if len(_texts) >= _MAX_TEXTS:
+        _texts.clear()
+    _texts[rest] = text
+    return text
 
 
 def parse_uuid(text: str) -> UUID:

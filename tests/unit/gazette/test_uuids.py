@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 import uuid
 from datetime import UTC, datetime
 
@@ -23,6 +24,7 @@ from tidelog.gazette import (
     new_producer_id,
     time_of_clock,
 )
+from tidelog.gazette.uuids import UUIDBuilder, uuid_text
 
 PRODUCER = ProducerID(bytes.fromhex("0123456789ab"))
 EPOCH_CLOCK = 1_955_086_848_000_000_000
@@ -155,3 +157,31 @@ def test_times_out_of_range_and_without_a_zone_are_refused() -> None:
         Clock(-1)
     with pytest.raises(ValueError, match="the step of a clock is 0, expected 1 or more"):
         Clock(step=0)
+
+
+def test_an_update_to_now_advances_and_never_goes_back() -> None:
+    clock = Clock()
+    before = time.time_ns()
+    clock.update_to_now()
+    assert clock_at(before) <= clock.value <= clock_at(time.time_ns())
+
+    clock.value = later = clock_at(time.time_ns() + 10**12)
+    clock.update_to_now()
+    assert clock.value == later
+
+
+def test_a_builder_makes_the_same_uuids_while_its_clock_goes_on_and_back() -> None:
+    builder = UUIDBuilder(PRODUCER, Flags.CONTINUE_TXN)
+    for clock in (0, 15, EPOCH_CLOCK, EPOCH_CLOCK + (1 << 36), EPOCH_CLOCK + (1 << 36) + 160, 160, (1 << 64) - 1):
+        assert builder.build(clock) == build_uuid(PRODUCER, clock, Flags.CONTINUE_TXN)
+
+    with pytest.raises(RuntimeError, match="the clock value is 18446744073709551616"):
+        builder.build(1 << 64)
+
+
+def test_texts_are_those_of_the_standard_library() -> None:
+    # More UUIDs than texts are kept.
+    for value in (uuid.uuid4() for _ in range(5_000)):
+        assert uuid_text(value) == str(value)
+    for clock, flags, text in VECTORS:
+        assert uuid_text(build_uuid(PRODUCER, clock, flags)) == text
