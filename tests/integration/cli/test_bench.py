@@ -81,15 +81,17 @@ def test_a_sequencer_is_compared_with_the_decoder_alone(tmp_path: Path) -> None:
     assert 0 < report["ratio"]
 
 
-def test_published_messages_are_compared_with_the_encoder_alone(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
+def test_messages_of_journals_are_compared_with_encoder_and_decoder_alone(tmp_path: Path) -> None:
+    publish, read = bench(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
 
-    assert report["name"] == "gazette publish"
-    assert report["settings"]["codec"] == "json"
-    assert report["floor"].keys() == {"name", "messages_per_second"}
-    assert report["details"].keys() >= {"cpu_ratio", "uncommitted_messages_per_second", "uncommitted_ratio"}
-    assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
-    assert all(0 < figure for name, figure in report["details"].items() if name != "stolen_cpu_share")
+    assert [publish["name"], read["name"]] == ["gazette publish", "gazette read"]
+    assert publish["details"].keys() >= {"cpu_ratio", "uncommitted_messages_per_second", "uncommitted_ratio"}
+    assert read["details"].keys() >= {"cpu_ratio", "transactions_messages_per_second", "transactions_ratio"}
+    for report in (publish, read):
+        assert report["settings"]["codec"] == "json"
+        assert report["floor"].keys() == {"name", "messages_per_second"}
+        assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
+        assert all(0 < figure for name, figure in report["details"].items() if name != "stolen_cpu_share")
 
 
 def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:

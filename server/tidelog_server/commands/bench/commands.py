@@ -282,9 +282,13 @@ def gazette(
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Measure messages published to journals, committed and in transactions, against the encoder alone."""
+    """Measure messages published to journals and read from them, against the encoder and the decoder alone.
+
+    They are published committed and in transactions, and read by an iterator of committed messages.
+    """
     from tidelog_server.commands.bench.measures.gazette import GazetteSettings, measure_publishing
     from tidelog_server.commands.bench.measures.gazette_messages import installed_codecs
+    from tidelog_server.commands.bench.measures.gazette_read import measure_reading
     from tidelog_server.commands.bench.server_process import running_target
 
     if codec is not None and find_spec(codec) is None:
@@ -292,7 +296,8 @@ def gazette(
     for name in installed_codecs() if codec is None else [codec]:
         settings = GazetteSettings(messages, size, per_transaction, name)
         with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-            print_measured(lambda: event_loop.run(measure_publishing(target, settings)), as_json=json)  # noqa: B023 - run at once
+            for measure in (measure_publishing, measure_reading):
+                print_measured(lambda: event_loop.run(measure(target, settings)), as_json=json)  # noqa: B023 - run at once
 
 
 def spark(

@@ -36,9 +36,9 @@ from tidelog_server.commands.bench.report import Floor, Report
 from tidelog_server.commands.bench.server_process import Target
 
 # Many short rounds, so that variations of the machine's speed affect all measurements alike.
-_ROUNDS: Final = 9
+ROUNDS: Final = 9
 # Messages that are published before the event loop sends what has gathered.
-_PER_TURN: Final = 1_000
+_PER_TURN: Final = 4_000
 _CONTENT_TYPE: Final = JSONFraming.content_type
 
 
@@ -61,7 +61,14 @@ class GazetteSettings:
     @property
     def per_round(self) -> int:
         """Messages of each measurement in one round."""
-        return max(1, self.messages // _ROUNDS)
+        return max(1, self.messages // ROUNDS)
+
+    def described(self) -> dict[str, object]:
+        """Return the settings for a report."""
+        return {
+            "messages": self.per_round * ROUNDS, "size": self.size, "per_transaction": self.per_transaction,
+            "codec": self.codec,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +92,10 @@ async def measure_publishing(target: Target, settings: GazetteSettings) -> Repor
     """Publish committed messages and transactions, in turns with the encoder alone; returns medians over the rounds."""
     readings, count = distinct_readings(settings.size), settings.per_round
     encode, times = json_alone(settings.codec).encode, _Publishing()
-    async with AsyncClient(target.grpc) as client, _journals(client, 2) as (committed, uncommitted):
-        with _codec(settings.codec) as framing:
+    async with AsyncClient(target.grpc) as client, bench_journals(client, 2) as (committed, uncommitted):
+        with json_lines_by(settings.codec) as framing:
             await publish_committed(client, committed, readings, min(count, _PER_TURN))
-            for _ in range(_ROUNDS):
+            for _ in range(ROUNDS):
                 times.encoder.append(encode_alone(encode, readings, count))
                 times.committed.append(await publish_committed(client, committed, readings, count))
                 times.framing.append(_frame_alone(framing, readings, count))
@@ -156,7 +163,7 @@ def _to(journal: Journal) -> Callable[[object], tuple[Journal, str]]:
 
 
 @contextmanager
-def _codec(name: CodecName) -> Iterator[JSONFraming]:
+def json_lines_by(name: CodecName) -> Iterator[JSONFraming]:
     """Encode and decode JSON lines with one package."""
     before, framing = framing_by_content_type(_CONTENT_TYPE), JSONFraming(codec=name)
     register_framing(framing)
@@ -167,7 +174,7 @@ def _codec(name: CodecName) -> Iterator[JSONFraming]:
 
 
 @asynccontextmanager
-async def _journals(client: AsyncClient, count: int) -> AsyncIterator[list[Journal]]:
+async def bench_journals(client: AsyncClient, count: int) -> AsyncIterator[list[Journal]]:
     """Yield the names of new journals, which are deleted at the end."""
     names = [f"bench/{os.getpid()}/part-{index:03}" for index in range(count)]
     labels = LabelSet.of({"content-type": _CONTENT_TYPE})
@@ -183,10 +190,7 @@ def _report(target: Target, settings: GazetteSettings, times: _Publishing) -> Re
     rate = count / statistics.median(each.seconds for each in times.committed)
     return Report(
         name="gazette publish",
-        settings={
-            "messages": count * _ROUNDS, "size": settings.size, "per_transaction": settings.per_transaction,
-            "codec": settings.codec,
-        },
+        settings=settings.described(),
         messages_per_second=rate,
         megabytes_per_second=rate * settings.size / 1e6,
         server_rss_bytes=target.peak_rss_bytes(),
@@ -203,7 +207,7 @@ def _report(target: Target, settings: GazetteSettings, times: _Publishing) -> Re
             "uncommitted_ratio": ratio(times.encoder, times.uncommitted),
             "uncommitted_cpu_ratio": cpu_ratio(times.encoder, times.uncommitted),
         },
-    )  # fmt: skip
+    )
 
 
 def ratio(floor: Sequence[Spent], ours: Sequence[Spent]) -> float:
