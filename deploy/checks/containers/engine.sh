@@ -18,13 +18,16 @@ docker() {
 
 # start_engine: return once the engine answers, or give up with the reason.
 start_engine() {
+  local give_up_at
   make_network || not_run "a network namespace with a way out cannot be made here"
   # Not by way of a function, whose process id would be that of a shell.
   nsenter --net="/run/netns/$namespace" dockerd --data-root "$scratch/data" --exec-root "$scratch/exec" --pidfile "$scratch/docker.pid" \
     --host "unix://$scratch/docker.sock" >"$scratch/dockerd.log" 2>&1 &
   engine=$!
+  # Counted from here: a first run builds Compose before, which takes minutes.
+  give_up_at=$((SECONDS + 60))
   until docker version >/dev/null 2>&1; do
-    if ! kill -0 "$engine" 2>/dev/null || [ "$SECONDS" -gt 300 ]; then
+    if ! kill -0 "$engine" 2>/dev/null || [ "$SECONDS" -gt "$give_up_at" ]; then
       not_run "dockerd does not start: $(tail --lines=1 "$scratch/dockerd.log")"
     fi
     sleep 0.2
