@@ -25,10 +25,10 @@ PAIRS = [
     (rocksmq.AsyncRocksMQConsumer, rocksmq.RocksMQConsumer),
     (rocksmq.AsyncIDAllocator, rocksmq.IDAllocator),
 ]
-# Used internally by the synchronous twin.
+# Used internally by the synchronous twin and by other packages of the client.
 INTERNAL = {
     "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
-    "append_numbered",
+    "append_numbered", "send_batch",
 }  # fmt: skip
 RENAMED = {"aclose": "close"}
 

@@ -183,8 +183,9 @@ class AsyncProducer:
     def send_batch(self, payloads: list[bytes]) -> "asyncio.Future[AppendResult]":
         """Send ``payloads``, at least one, as one batch after everything sent before; return the future of its result.
 
-        Does not wait for room: the caller bounds what it has in flight, and must not change the list afterwards. The
-        batch is sent again as a whole, so no other message ever lies between its messages.
+        For the append service of ``tidelog.gazette``. Does not wait for room: the caller bounds what it has in flight,
+        and must not change the list afterwards. The batch is sent again as a whole, so no other message ever lies
+        between its messages.
 
         Raises:
             ProducerStoppedError, ClosedError: As ``send``.
