@@ -59,8 +59,9 @@ def record(text: str, clock: int, flags: int) -> bytes:
     return f"{build_uuid(producer_id(1), clock, flags)},{text}\n".encode()
 
 
-def append(cluster: Cluster, journal: JournalSpec, *frames: bytes) -> int:
-    return int(cluster.vchannel(f"{journal.channel}/0").append(list(frames)).last_tick)
+def append(cluster: Cluster, journal: JournalSpec, *frames: bytes, after: int | None = None) -> int:
+    """Append frames and return the last tick; all ticks are greater than ``after``, also on another node."""
+    return int(cluster.vchannel(f"{journal.channel}/0").append(list(frames), barrier_tick=after).last_tick)
 
 
 def plan(endpoint: str, **options: str) -> list[JournalPartition]:
@@ -78,7 +79,10 @@ def texts(partition: JournalPartition) -> list[str]:
 def test_journals_of_several_nodes_have_one_cut(
     cluster: Cluster, journals: Sequence[JournalSpec], endpoints: Sequence[str]
 ) -> None:
-    first = [append(cluster, each, record("one", 160, OUTSIDE), record("two", 320, CONTINUE)) for each in journals]
+    first = [append(cluster, journals[0], record("one", 160, OUTSIDE), record("two", 320, CONTINUE))]
+    for each in journals[1:]:
+        frames = record("one", 160, OUTSIDE), record("two", 320, CONTINUE)
+        first.append(append(cluster, each, *frames, after=first[-1]))
     for endpoint in (*endpoints, ",".join(endpoints)):
         partitions = plan(endpoint)
         assert [each.journal for each in partitions] == [each.name for each in journals]
@@ -87,7 +91,7 @@ def test_journals_of_several_nodes_have_one_cut(
 
     cut = append(cluster, journals[2], record("", 480, ACK))
     for journal in journals[:2]:
-        append(cluster, journal, record("", 480, ACK))
+        append(cluster, journal, record("", 480, ACK), after=cut)
     for endpoint in endpoints:
         at_cut = [texts(each) for each in plan(endpoint, asOfTick=str(cut))]
         assert at_cut == [["one", "two"] if number == 2 else ["one"] for number in range(COUNT)]
