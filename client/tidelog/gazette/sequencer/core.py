@@ -317,4 +317,5 @@ def _next_replayed(replayed: Iterator[Envelope]) -> Envelope | None:
     try:
         return next(replayed, None)
     except Exception as error:
+        # The iterator is the caller's, so its errors are of any class; this one names them and keeps them as the cause.
         raise ReplayReaderError(f"replay reader: {error}") from error
