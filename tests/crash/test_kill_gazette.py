@@ -117,8 +117,17 @@ class Storm:
             for stage in (self.first, self.second):
                 assert stage.process is not None
                 assert stage.process.code is None, stage.process.errors
-            assert time.monotonic() < deadline, self.second.store
+            assert time.monotonic() < deadline, await self.explain()
             await asyncio.sleep(0.1)
+
+    async def explain(self) -> str:
+        """Return how far the stages are and what they wait for."""
+        lines = [f"{self.published} numbers were published"]
+        for stage in (self.first, self.second):
+            assert stage.process is not None
+            counted = len(await counts(stage.store, self.client))
+            lines.append(f"{stage.name} has counted {counted} in {stage.store}:\n{await stage.process.stacks()}")
+        return "\n".join(lines)
 
     async def check(self) -> None:
         """Compare both stores and all journals with what was published."""

@@ -1,17 +1,19 @@
 """A consumer in a process of its own, which tests kill: it counts numbers in its store and publishes each of them.
 
 ``python -m tidelog_testing.loads.gazette_stage ENDPOINT STORE INPUTS OUTPUTS``, with journals separated by commas, and
-STORE as ``sqlite:PATH``, ``postgres:CONNINFO`` or ``tidelog:NAME``. It ends at SIGTERM, after a commit.
+STORE as ``sqlite:PATH``, ``postgres:CONNINFO`` or ``tidelog:NAME``. It ends at SIGTERM, after a commit, and writes what
+its tasks wait for to stderr at SIGUSR1.
 """
 
 import asyncio
+import faulthandler
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from tidelog.gazette.messages import Envelope
 from tidelog.gazette.publisher import AsyncPublisher
 from tidelog.gazette.stores import AsyncCheckpointStore, AsyncSqliteCheckpointStore, AsyncTidelogCheckpointStore
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
+from tidelog_testing.loads.workload import until
 from tidelog_testing.parts.gazette_records import Record, by_number, new_record
 from tidelog_testing.servers.processes import PYTHON_PATH
 
@@ -31,6 +34,7 @@ PATIENT: Final = Retry(base_s=0.02, cap_s=0.2)
 # Of both databases. An upsert would hide nothing: `times` counts every transaction that handled the number.
 CREATE: Final = "CREATE TABLE IF NOT EXISTS counted (number bigint PRIMARY KEY, times integer NOT NULL)"
 COUNT: Final = "INSERT INTO counted AS known VALUES ({}, 1) ON CONFLICT (number) DO UPDATE SET times = known.times + 1"
+STACKS_END: Final = "end of the stacks"
 _END_WITHIN_S: Final = 120.0
 
 
@@ -85,6 +89,14 @@ async def counts(store: str, client: AsyncClient) -> dict[int, int]:
     return found
 
 
+def print_tasks() -> None:
+    """Write the stack of each task to stderr."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
+    sys.stderr.write(f"{STACKS_END}\n")
+    sys.stderr.flush()
+
+
 async def run(endpoint: str, store: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Consume until SIGTERM."""
     outputs = list(outputs)
@@ -108,6 +120,9 @@ async def run(endpoint: str, store: str, inputs: Sequence[str], outputs: Sequenc
             asyncio.get_running_loop().add_signal_handler(
                 signal.SIGTERM, lambda: stopping.append(asyncio.ensure_future(consumer.stop()))
             )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_tasks)
+            # Also if the event loop is blocked.
+            faulthandler.register(signal.SIGUSR1, chain=True)
             await running
 
 
@@ -145,6 +160,13 @@ class StageProcess:
     def errors(self) -> str:
         """What this and earlier processes wrote to stderr."""
         return self._errors.read_text(errors="replace")
+
+    async def stacks(self) -> str:
+        """Return its stderr with what its threads and tasks wait for, to explain a failure."""
+        self._process.send_signal(signal.SIGUSR1)
+        with suppress(TimeoutError):
+            await until(lambda: STACKS_END in self.errors, 10, "stacks")
+        return self.errors
 
     def wait(self) -> int:
         """Return its exit code once it has ended."""
