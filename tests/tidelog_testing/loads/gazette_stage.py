@@ -90,11 +90,22 @@ async def counts(store: str, client: AsyncClient) -> dict[int, int]:
 
 
 def print_tasks() -> None:
-    """Write the stack of each task to stderr."""
+    """Write what each task waits for to stderr: its frames, the innermost last."""
     for task in asyncio.all_tasks():
-        task.print_stack()
+        sys.stderr.write(f"{task.get_name()}:\n")
+        waiting: Any = task.get_coro()
+        while waiting is not None:
+            frame = _first_of(waiting, "cr_frame", "gi_frame", "ag_frame")
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" if frame else repr(waiting)
+            sys.stderr.write(f"  {place}\n")
+            waiting = _first_of(waiting, "cr_await", "gi_yieldfrom", "ag_await")
     sys.stderr.write(f"{STACKS_END}\n")
     sys.stderr.flush()
+
+
+def _first_of(value: object, *names: str) -> Any:
+    """Return the first attribute that is set; None without one."""
+    return next((found for name in names if (found := getattr(value, name, None)) is not None), None)
 
 
 async def run(endpoint: str, store: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
