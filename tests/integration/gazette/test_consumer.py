@@ -18,7 +18,7 @@ import pytest
 from tidelog import AsyncClient
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
-from tidelog.gazette.consumers.consumer import AsyncConsumer
+from tidelog.gazette.consumers.consumer import DEFAULT_PRUNE_HORIZON_S, AsyncConsumer
 from tidelog.gazette.errors import MissingJournalError, UnmarshalError
 from tidelog.gazette.iterators import AsyncReadCommittedIter
 from tidelog.gazette.messages import Envelope
@@ -134,6 +134,25 @@ async def test_each_message_is_counted_and_published_once(client: AsyncClient, t
     assert second.seen == set(range(500, 900))
     assert counted(tmp_path / "db") == dict.fromkeys(range(900), 1)
     assert await committed(client, OUTPUTS) == (list(range(900)), False)
+
+
+async def test_a_reader_that_forgets_old_producers_keeps_a_consumer_that_has_published_nothing(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    await publish(client, [0])
+    # It publishes to the first output. The second has the acknowledgement of its start only.
+    await Counting(client, tmp_path / "db", 1).run()
+    sequencer = StepSequencer()
+    async with publishing(client) as (journals, publisher):
+        publisher.publish_committed(to_journal(OUTPUTS[1]), Record(1))
+        await journals.flush()
+        reader = AsyncRetryReader(journals, ReadRequest(OUTPUTS[1]))
+        async with aclosing(AsyncReadCommittedIter(reader, new_record, sequencer)) as messages:
+            flags = [get_flags(envelope.message.get_uuid()) async for envelope in messages]
+    sequencer.consume()
+
+    assert flags == [Flags.ACK_TXN, Flags.OUTSIDE_TXN]
+    assert len(sequencer.checkpoint(DEFAULT_PRUNE_HORIZON_S).states) == 2
 
 
 async def test_what_is_not_committed_is_not_handled(client: AsyncClient, tmp_path: Path) -> None:

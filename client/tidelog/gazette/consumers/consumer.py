@@ -122,7 +122,10 @@ class AsyncConsumerRun(Generic[ConsumedT]):
         """Return an acknowledgement that is older than everything that this instance publishes."""
         spec = await self._pages.spec(journal)
         acknowledgement = message.new_acknowledgement(journal)
-        acknowledgement.set_uuid(build_uuid(self._publisher.producer_id, self._publisher.clock.tick(), ACK_TXN))
+        clock = self._publisher.clock
+        # Without the time, the clock begins at 0, and readers would forget the producer as one that is long silent.
+        clock.update_to_now()
+        acknowledgement.set_uuid(build_uuid(self._publisher.producer_id, clock.tick(), ACK_TXN))
         encode = frame_encoder(framing_by_content_type(spec.content_type))
         return AckIntent(journal, encode(acknowledgement))
 
