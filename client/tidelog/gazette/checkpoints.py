@@ -38,11 +38,14 @@ class ProducerState:
         journal_producer: The journal and the producer.
         last_ack: Clock of the last message that was acknowledged and delivered.
         begin: Position of the first message whose clock is larger, or ``NO_BEGIN``.
+        max_clock: Largest clock that was read of the messages from ``begin`` on, which is the age of an open
+            transaction; 0 without ``begin``, or if it is not known.
     """
 
     journal_producer: JournalProducer
     last_ack: int
     begin: Offset
+    max_clock: int = 0
 
     @property
     def journal(self) -> Journal:
@@ -126,6 +129,7 @@ def _journal_form(
                 producer=bytes(each.producer),
                 last_ack=each.last_ack,
                 begin=None if each.begin == NO_BEGIN else each.begin,
+                max_clock=each.max_clock or None,
             )
             for each in states
         ],
@@ -138,6 +142,7 @@ def _states_of(form: pb.GazetteJournalCheckpoint) -> list[ProducerState]:
             JournalProducer(form.journal, ProducerID(each.producer)),
             each.last_ack,
             each.begin if each.HasField("begin") else NO_BEGIN,
+            each.max_clock,
         )
         for each in form.producers
     ]

@@ -27,14 +27,16 @@ class GazetteJournalCheckpoint(_message.Message):
     def __init__(self, journal: _Optional[str] = ..., read_through: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[GazetteProducerState, _Mapping]]] = ...) -> None: ...
 
 class GazetteProducerState(_message.Message):
-    __slots__ = ("producer", "last_ack", "begin")
+    __slots__ = ("producer", "last_ack", "begin", "max_clock")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     LAST_ACK_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_CLOCK_FIELD_NUMBER: _ClassVar[int]
     producer: bytes
     last_ack: int
     begin: int
-    def __init__(self, producer: _Optional[bytes] = ..., last_ack: _Optional[int] = ..., begin: _Optional[int] = ...) -> None: ...
+    max_clock: int
+    def __init__(self, producer: _Optional[bytes] = ..., last_ack: _Optional[int] = ..., begin: _Optional[int] = ..., max_clock: _Optional[int] = ...) -> None: ...
 
 class GazetteAckIntent(_message.Message):
     __slots__ = ("journal", "intent")

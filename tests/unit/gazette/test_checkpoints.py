@@ -23,6 +23,7 @@ STATES = st.builds(
     st.builds(JournalProducer, JOURNALS, PRODUCERS),
     st.integers(0, 2**64 - 1),
     st.just(NO_BEGIN) | POSITIONS,
+    st.integers(0, 2**64 - 1),
 )
 CHECKPOINTS = st.builds(
     Checkpoint,

@@ -6,6 +6,7 @@ as (position, producer, clock, flags).
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from tidelog.gazette.errors import (
     ReplayReaderError,
 )
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
+from tidelog.gazette.uuids import CLOCK_UNITS_PER_SECOND
 from tidelog_testing.parts.gazette_messages import ACK, CONTINUE, OUTSIDE, Note, clocks, envelope, producer_id
 
 JOURNAL = "my/journal"
@@ -46,8 +48,8 @@ def queued(sequencer: StepSequencer, *messages: Written) -> tuple[list[Outcome],
     return outcomes, found
 
 
-def state(producer: int, last_ack: int, begin: int = NO_BEGIN) -> ProducerState:
-    return ProducerState(JournalProducer(JOURNAL, producer_id(producer)), last_ack, begin)
+def state(producer: int, last_ack: int, begin: int = NO_BEGIN, max_clock: int = 0) -> ProducerState:
+    return ProducerState(JournalProducer(JOURNAL, producer_id(producer)), last_ack, begin, max_clock)
 
 
 # ------------------------------------------------------------------------------------------------ the decision table
@@ -303,10 +305,10 @@ def test_a_checkpoint_within_a_run_resumes_after_the_consumed_message() -> None:
     for each in stream(*SPAN):
         sequencer.queue(each)
     assert sequencer.step()
-    assert sequencer.checkpoint().states == (state(1, 4, begin=0),)
+    assert sequencer.checkpoint().states == (state(1, 4, begin=0, max_clock=8),)
     sequencer.consume()
     checkpoint = sequencer.checkpoint()
-    assert checkpoint.states == (state(1, 5, begin=0),)
+    assert checkpoint.states == (state(1, 5, begin=0, max_clock=8),)
     assert checkpoint.offsets == {JOURNAL: 3}
 
     restored = StepSequencer(checkpoint.offsets, checkpoint.states)
@@ -364,6 +366,40 @@ def test_pending_means_a_transaction_that_began_since_the_checkpoint() -> None:
 
 
 SECOND = 160_000_000
+
+
+@pytest.mark.parametrize("has_clock", [True, False])
+def test_an_open_transaction_is_as_old_as_its_messages_also_after_a_restart(*, has_clock: bool) -> None:
+    day = 86_400 * CLOCK_UNITS_PER_SECOND
+    first = StepSequencer()
+    # The producer last acknowledged a message two days before it began the transaction.
+    queued(first, (0, 1, 5, ACK), (1, 2, 2 * day, OUTSIDE), (2, 1, 2 * day + 1, CONTINUE))
+    before = first.checkpoint(86_400.0)
+    assert before.states == (state(1, 5, 2, 2 * day + 1), state(2, 2 * day))
+    states = before.states if has_clock else [replace(each, max_clock=0) for each in before.states]
+
+    second = StepSequencer(before.offsets, states)
+    queued(second, (3, 2, 2 * day + 2, OUTSIDE))
+    between = second.checkpoint(86_400.0)
+    third = StepSequencer(between.offsets, between.states)
+    queued(third, (4, 1, 2 * day + 3, CONTINUE))
+    third.queue(envelope(5, 1, 2 * day + 4, ACK))
+
+    assert third.replay_range() == (JOURNAL, 2, 4)
+    third.start_replay(iter(stream((2, 1, 2 * day + 1, CONTINUE), (3, 2, 2 * day + 2, OUTSIDE))))
+    assert clocks(drained(third)) == [2 * day + 1, 2 * day + 3, 2 * day + 4]
+
+
+@pytest.mark.parametrize("has_clock", [True, False])
+def test_an_open_transaction_without_its_end_is_forgotten_also_after_a_restart(*, has_clock: bool) -> None:
+    day = 86_400 * CLOCK_UNITS_PER_SECOND
+    states = [state(1, 5, 2, day if has_clock else 0), state(2, day)]
+    restored = StepSequencer({JOURNAL: 3}, states)
+    restored.checkpoint(86_400.0)
+
+    queued(restored, (3, 2, 2 * day + 1, OUTSIDE))
+
+    assert restored.checkpoint(86_400.0).states == (state(2, 2 * day + 1),)
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,8 @@ class StepSequencer(DecisionTable):
         for journal in self._journals.values():
             for node, each in journal.producers.items():
                 producer = ProducerID(node.to_bytes(PRODUCER_ID_BYTES, "big"))
-                yield ProducerState(JournalProducer(journal.name, producer), each.min_clock, each.begin)
+                newest = 0 if each.begin == NO_BEGIN or each.is_age_unknown else each.newest_clock
+                yield ProducerState(JournalProducer(journal.name, producer), each.min_clock, each.begin, newest)
 
     def _prune(self, horizon_s: float) -> None:
         if horizon_s <= 0:
@@ -305,7 +306,12 @@ class StepSequencer(DecisionTable):
         for journal in self._journals.values():
             newest = max((each.min_clock for each in journal.producers.values()), default=0)
             limit = newest - int(horizon_s * CLOCK_UNITS_PER_SECOND)
-            old = [each for each in journal.producers.values() if each.max_clock < limit and each is not self._run]
+            for each in journal.producers.values():
+                if each.is_age_unknown:
+                    # The transaction counts as written now: to forget it would lose its first messages once its
+                    # acknowledgement is read, because a checkpoint lies between them.
+                    each.restored_clock = newest
+            old = [each for each in journal.producers.values() if each.newest_clock < limit and each is not self._run]
             for each in old:
                 self._drop_span(each)
                 del journal.producers[each.node]

@@ -41,16 +41,32 @@ class Producer:
         begin: Position of the first message of the open span, or ``NO_BEGIN`` if no span is open.
         first: Index of the span's first entry in the ring, or ``NO_ENTRY``.
         last: Index of the span's last entry in the ring, or ``NO_ENTRY``.
+        restored_clock: Largest clock that was read of an open span before the checkpoint from which the producer was
+            restored; 0 if it was not restored with one, or if the checkpoint does not have the clock.
     """
 
-    __slots__ = ("begin", "first", "journal", "last", "max_clock", "min_clock", "node")
+    __slots__ = ("begin", "first", "journal", "last", "max_clock", "min_clock", "node", "restored_clock")
 
-    def __init__(self, journal: JournalState, node: int, acked: int, begin: Offset = NO_BEGIN) -> None:
+    def __init__(
+        self, journal: JournalState, node: int, acked: int, begin: Offset = NO_BEGIN, restored_clock: int = 0
+    ) -> None:
         self.journal = journal
         self.node = node
         self.min_clock = self.max_clock = acked
         self.begin = begin
         self.first = self.last = NO_ENTRY
+        self.restored_clock = restored_clock
+
+    @property
+    def newest_clock(self) -> int:
+        """Largest clock that was read, also before the checkpoint from which the producer was restored."""
+        return max(self.max_clock, self.restored_clock)
+
+    @property
+    def is_age_unknown(self) -> bool:
+        """Whether the producer was restored with an open span from a checkpoint without the clocks of its messages."""
+        is_unread = self.begin != NO_BEGIN and self.max_clock == self.min_clock
+        return is_unread and not self.restored_clock
 
 
 class Ring:

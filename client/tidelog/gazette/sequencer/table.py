@@ -54,7 +54,7 @@ class DecisionTable:
         self._journals = {name: JournalState(name, offset) for name, offset in offsets.items()}
         for state in states:
             journal, node = self._journal(state.journal), int.from_bytes(state.producer, "big")
-            journal.producers[node] = Producer(journal, node, state.last_ack, state.begin)
+            journal.producers[node] = Producer(journal, node, state.last_ack, state.begin, state.max_clock)
         # Producers with a span that began since the last checkpoint.
         self._pending: set[Producer] = set()
         self._unknown_flags: set[int] = set()
