@@ -286,9 +286,10 @@ def gazette(
 
     They are published committed and in transactions, and read by an iterator of committed messages.
     """
-    from tidelog_server.commands.bench.measures.gazette import GazetteSettings, measure_publishing
+    from tidelog_server.commands.bench.measures.gazette import measure_publishing
     from tidelog_server.commands.bench.measures.gazette_messages import installed_codecs
     from tidelog_server.commands.bench.measures.gazette_read import measure_reading
+    from tidelog_server.commands.bench.measures.gazette_report import GazetteSettings
     from tidelog_server.commands.bench.server_process import running_target
 
     if codec is not None and find_spec(codec) is None:

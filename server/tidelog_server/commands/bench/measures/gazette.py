@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import statistics
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog import AsyncClient
@@ -32,77 +30,30 @@ from tidelog_server.commands.bench.measures.gazette_messages import (
     json_alone,
     repeated,
 )
-from tidelog_server.commands.bench.report import Floor, Report
+from tidelog_server.commands.bench.measures.gazette_report import ROUNDS, GazetteSettings, RoundTimes, gazette_report
+from tidelog_server.commands.bench.report import Report
 from tidelog_server.commands.bench.server_process import Target
 
-# Many short rounds, so that variations of the machine's speed affect all measurements alike.
-ROUNDS: Final = 9
 # Messages that are published before the event loop sends what has gathered.
 _PER_TURN: Final = 4_000
 _CONTENT_TYPE: Final = JSONFraming.content_type
 
 
-@dataclass(frozen=True, slots=True)
-class GazetteSettings:
-    """Settings of the benchmark.
-
-    Attributes:
-        messages: Messages of each measurement, over all rounds.
-        size: Bytes of each line, with its newline and its UUID.
-        per_transaction: Uncommitted messages between two acknowledgements.
-        codec: The package that encodes and decodes.
-    """
-
-    messages: int
-    size: int
-    per_transaction: int
-    codec: CodecName
-
-    @property
-    def per_round(self) -> int:
-        """Messages of each measurement in one round."""
-        return max(1, self.messages // ROUNDS)
-
-    def described(self) -> dict[str, object]:
-        """Return the settings for a report."""
-        return {
-            "messages": self.per_round * ROUNDS, "size": self.size, "per_transaction": self.per_transaction,
-            "codec": self.codec,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Publishing:
-    """Times of the rounds.
-
-    Attributes:
-        encoder: The encoder alone.
-        framing: The encoder with what makes a value of a message, as the publisher uses it.
-        committed: Committed messages, until all are acknowledged.
-        uncommitted: Transactions, until their acknowledgements are acknowledged.
-    """
-
-    encoder: list[Spent] = field(default_factory=list)
-    framing: list[Spent] = field(default_factory=list)
-    committed: list[Spent] = field(default_factory=list)
-    uncommitted: list[Spent] = field(default_factory=list)
-
-
 async def measure_publishing(target: Target, settings: GazetteSettings) -> Report:
     """Publish committed messages and transactions, in turns with the encoder alone; returns medians over the rounds."""
     readings, count = distinct_readings(settings.size), settings.per_round
-    encode, times = json_alone(settings.codec).encode, _Publishing()
+    encode, times = json_alone(settings.codec).encode, RoundTimes()
     async with AsyncClient(target.grpc) as client, bench_journals(client, 2) as (committed, uncommitted):
         with json_lines_by(settings.codec) as framing:
             await publish_committed(client, committed, readings, min(count, _PER_TURN))
             for _ in range(ROUNDS):
-                times.encoder.append(encode_alone(encode, readings, count))
+                times.codec.append(encode_alone(encode, readings, count))
                 times.committed.append(await publish_committed(client, committed, readings, count))
                 times.framing.append(_frame_alone(framing, readings, count))
-                times.uncommitted.append(
+                times.transactions.append(
                     await publish_transactions(client, uncommitted, readings, count, settings.per_transaction)
                 )
-    return _report(target, settings, times)
+    return gazette_report("publish", target, settings, times)
 
 
 async def publish_committed(client: AsyncClient, journal: Journal, readings: list[Reading], count: int) -> Spent:
@@ -183,38 +134,3 @@ async def bench_journals(client: AsyncClient, count: int) -> AsyncIterator[list[
         yield names
     finally:
         await client.journals.apply([JournalDelete(name, ANY_REVISION) for name in names])
-
-
-def _report(target: Target, settings: GazetteSettings, times: _Publishing) -> Report:
-    count = settings.per_round
-    rate = count / statistics.median(each.seconds for each in times.committed)
-    return Report(
-        name="gazette publish",
-        settings=settings.described(),
-        messages_per_second=rate,
-        megabytes_per_second=rate * settings.size / 1e6,
-        server_rss_bytes=target.peak_rss_bytes(),
-        floor=Floor(
-            f"the encoder of {settings.codec} alone",
-            "messages_per_second",
-            count / statistics.median(each.seconds for each in times.encoder),
-        ),
-        ratio=ratio(times.encoder, times.committed),
-        details={
-            "cpu_ratio": cpu_ratio(times.encoder, times.committed),
-            "cpu_ratio_of_framing": cpu_ratio(times.encoder, times.framing),
-            "uncommitted_messages_per_second": count / statistics.median(each.seconds for each in times.uncommitted),
-            "uncommitted_ratio": ratio(times.encoder, times.uncommitted),
-            "uncommitted_cpu_ratio": cpu_ratio(times.encoder, times.uncommitted),
-        },
-    )
-
-
-def ratio(floor: Sequence[Spent], ours: Sequence[Spent]) -> float:
-    """Return the median ratio of the rounds' rates."""
-    return statistics.median(alone.seconds / full.seconds for alone, full in zip(floor, ours, strict=True))
-
-
-def cpu_ratio(floor: Sequence[Spent], ours: Sequence[Spent]) -> float:
-    """Return the median ratio of the rounds' messages per second of CPU time of this process."""
-    return statistics.median(alone.cpu_seconds / full.cpu_seconds for alone, full in zip(floor, ours, strict=True))

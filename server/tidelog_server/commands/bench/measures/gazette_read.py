@@ -1,7 +1,5 @@
 """``bench gazette``: committed messages read from journals, in turns with the decoder alone on the same lines."""
 
-import statistics
-from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog import AsyncClient
@@ -16,14 +14,10 @@ from tidelog.gazette import (
     StepSequencer,
 )
 from tidelog_server.commands.bench.measures.gazette import (
-    ROUNDS,
-    GazetteSettings,
     bench_journals,
-    cpu_ratio,
     json_lines_by,
     publish_committed,
     publish_transactions,
-    ratio,
 )
 from tidelog_server.commands.bench.measures.gazette_messages import (
     Reading,
@@ -35,33 +29,17 @@ from tidelog_server.commands.bench.measures.gazette_messages import (
     line_of,
     repeated,
 )
-from tidelog_server.commands.bench.report import Floor, Report
+from tidelog_server.commands.bench.measures.gazette_report import ROUNDS, GazetteSettings, RoundTimes, gazette_report
+from tidelog_server.commands.bench.report import Report
 from tidelog_server.commands.bench.server_process import Target
 
 _WARM_UP: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """Times of the rounds.
-
-    Attributes:
-        decoder: The decoder alone.
-        framing: The decoder with what makes a message of a value, as the iterator uses it.
-        committed: Messages that were published committed.
-        transactions: Messages of transactions, with their acknowledgements.
-    """
-
-    decoder: list[Spent] = field(default_factory=list)
-    framing: list[Spent] = field(default_factory=list)
-    committed: list[Spent] = field(default_factory=list)
-    transactions: list[Spent] = field(default_factory=list)
-
-
 async def measure_reading(target: Target, settings: GazetteSettings) -> Report:
     """Read committed messages and transactions, in turns with the decoder alone; returns medians over the rounds."""
     readings, count = distinct_readings(settings.size), settings.per_round
-    decode, times = json_alone(settings.codec).decode, _Reads()
+    decode, times = json_alone(settings.codec).decode, RoundTimes()
     acknowledgements = -(-count // settings.per_transaction)
     async with AsyncClient(target.grpc) as client, bench_journals(client, 2) as (committed, transactions):
         with json_lines_by(settings.codec) as framing:
@@ -69,11 +47,11 @@ async def measure_reading(target: Target, settings: GazetteSettings) -> Report:
             await publish_transactions(client, transactions, readings, count, settings.per_transaction)
             decode_alone(decode, readings, min(count, _WARM_UP))
             for _ in range(ROUNDS):
-                times.decoder.append(decode_alone(decode, readings, count))
+                times.codec.append(decode_alone(decode, readings, count))
                 times.committed.append(await read_committed(client, committed, count))
                 times.framing.append(_unframe_alone(framing, readings, count))
                 times.transactions.append(await read_committed(client, transactions, count + acknowledgements))
-    return _report(target, settings, times)
+    return gazette_report("read", target, settings, times)
 
 
 async def read_committed(client: AsyncClient, journal: Journal, expected: int) -> Spent:
@@ -104,28 +82,3 @@ def _unframe_alone(framing: JSONFraming, readings: list[Reading], count: int) ->
     for line in repeated(lines, count):
         decode(line, Reading())
     return watch.spent()
-
-
-def _report(target: Target, settings: GazetteSettings, times: _Reads) -> Report:
-    count = settings.per_round
-    rate = count / statistics.median(each.seconds for each in times.committed)
-    return Report(
-        name="gazette read",
-        settings=settings.described(),
-        messages_per_second=rate,
-        megabytes_per_second=rate * settings.size / 1e6,
-        server_rss_bytes=target.peak_rss_bytes(),
-        floor=Floor(
-            f"the decoder of {settings.codec} alone",
-            "messages_per_second",
-            count / statistics.median(each.seconds for each in times.decoder),
-        ),
-        ratio=ratio(times.decoder, times.committed),
-        details={
-            "cpu_ratio": cpu_ratio(times.decoder, times.committed),
-            "cpu_ratio_of_framing": cpu_ratio(times.decoder, times.framing),
-            "transactions_messages_per_second": count / statistics.median(each.seconds for each in times.transactions),
-            "transactions_ratio": ratio(times.decoder, times.transactions),
-            "transactions_cpu_ratio": cpu_ratio(times.decoder, times.transactions),
-        },
-    )
