@@ -196,9 +196,13 @@ class JournalCatalog:
             elif self._revision(name) < found.revision:
                 self._learn(Journal.decode(name, found.value, found.revision))
 
-    def after(self, name: str) -> Iterator[Journal]:
-        """Yield the journals whose names are greater than ``name``, in order."""
-        return (self.records[each] for each in sorted(self.records) if each > name)
+    def after(self, name: str, among: Iterable[str] | None = None) -> Iterator[Journal]:
+        """Yield the journals whose names are greater than ``name`` and in ``among``, in order; None for all names.
+
+        Clients look up each journal by its name, so this must not take time for every other journal.
+        """
+        names = self.records if among is None else (each for each in among if each in self.records)
+        return (self.records[each] for each in sorted(names) if each > name)
 
     def _revision(self, name: str) -> int:
         found = self.records.get(name)

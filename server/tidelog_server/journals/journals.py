@@ -136,7 +136,8 @@ class Journals:
 
     def select(self, selector: Selector = EVERY_JOURNAL, after: str = "") -> list[Journal]:
         """Return the journals that ``selector`` matches with names greater than ``after``, in order of name."""
-        return [journal for journal in self.catalog.after(after) if selector.matches(journal.all_labels)]
+        found = self.catalog.after(after, selector.journals())
+        return [journal for journal in found if selector.matches(journal.all_labels)]
 
     async def follow(self, metadata: SharedMetadataStore) -> None:
         """Apply other nodes' changes of journals. Never returns."""

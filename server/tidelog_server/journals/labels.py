@@ -130,5 +130,12 @@ class Selector:
         matched = {term.name for term in self.include if term.matches(labels)}
         return names == matched
 
+    def journals(self) -> frozenset[str] | None:
+        """Return the only journals that the selector can match; None if it does not name them all."""
+        named = [term for term in self.include if term.name == META_NAME]
+        if not named or any(term.is_prefix or not term.value for term in named):
+            return None
+        return frozenset(term.value for term in named)
+
 
 EVERY_JOURNAL: Final = Selector()

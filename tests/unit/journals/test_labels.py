@@ -4,6 +4,8 @@ Method: the vectors of Gazette's own documentation of selectors, and labels at a
 """
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelog_server.core.errors import InvalidNameError, InvalidRequestError
 from tidelog_server.core.names import check_journal_name, is_journal_channel, parse_vchannel_name
@@ -103,3 +105,27 @@ def test_channels_of_journals_are_told_from_others() -> None:
     for name in ("_journal.x/0", "_audit/0", "_journal./0"):
         with pytest.raises(InvalidNameError):
             parse_vchannel_name(name)
+
+
+NAMES = st.sampled_from(["my/one", "my/two", "my/one/part", "other"])
+TERMS = st.builds(
+    Term, st.sampled_from(["name", "prefix", "topic"]), NAMES | st.sampled_from(["", "my/"]), st.booleans()
+)
+SELECTORS = st.builds(Selector, st.lists(TERMS, max_size=4).map(tuple), st.lists(TERMS, max_size=2).map(tuple))
+
+
+@given(SELECTORS, NAMES, st.sampled_from(["", "my/one"]))
+def test_a_selector_matches_only_journals_that_it_names(selector: Selector, name: str, topic: str) -> None:
+    named = selector.journals()
+
+    if selector.matches((("topic", topic), *meta_labels(name))):
+        assert named is None or name in named
+
+
+def test_a_selector_names_journals_if_each_of_its_names_is_whole() -> None:
+    one, two = Term("name", "my/one"), Term("name", "my/two")
+    assert Selector((one, two, Term("topic"))).journals() == frozenset(("my/one", "my/two"))
+    for other in (Term("name"), Term("name", "my/", is_prefix=True)):
+        assert Selector((one, other)).journals() is None
+    assert Selector((Term("prefix", "my/"),)).journals() is None
+    assert Selector((), (one,)).journals() is None

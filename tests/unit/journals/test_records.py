@@ -85,3 +85,17 @@ async def test_a_catalog_follows_another_node() -> None:
     await mine.refresh(["some/one"])
     mine.follow(Watched(revision + 1, {}, is_snapshot=True))
     assert mine.records == {}
+
+
+async def test_named_journals_are_found_without_the_others() -> None:
+    metadata = MemoryMetadataStore()
+    catalog = JournalCatalog(metadata, "root")
+    await catalog.open()
+    await committed(catalog, metadata, *(JournalChange(f"some/{index}", (), 0) for index in range(5)))
+
+    def found(after: str, among: set[str] | None) -> list[str]:
+        return [journal.name for journal in catalog.after(after, among)]
+
+    assert found("some/2", None) == ["some/3", "some/4"]
+    assert found("some/1", {"some/3", "some/0", "some/2", "some/x"}) == ["some/2", "some/3"]
+    assert found("", set()) == []
