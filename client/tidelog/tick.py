@@ -49,9 +49,13 @@ class Tick(int):
                 raise ValueError(f"tick {text} is out of range: expected 0 to {MAX_TICK}")
             return cls(text)
         match = _TEXT.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text!r} is not a tick: expected a number, or a time such as 2026-01-31T09:30:00.250Z+7")
-        return cls.at(datetime.fromisoformat(match["time"]), int(match["logical"] or 0))
+        try:
+            time = datetime.fromisoformat(match["time"] if match else "")
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a tick: expected a number, or a time such as 2026-01-31T09:30:00.250Z+7"
+            ) from None
+        return cls.at(time, int(match["logical"] or 0) if match else 0)
 
     @property
     def physical_ms(self) -> int:
