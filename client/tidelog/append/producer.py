@@ -188,13 +188,14 @@ class AsyncProducer:
         between its messages.
 
         Raises:
-            ProducerStoppedError, ClosedError: As ``send``.
+            TypeError, ProducerStoppedError, ClosedError: As ``send``. Nothing was sent.
         """
         self._check_open()
+        _, size_bytes = measure_all(payloads)
         self._ship()
         batch = self._start_batch()
         self._gathered = list[Appendable](payloads)
-        self._count_gathered(measure_all(payloads)[1])
+        self._count_gathered(size_bytes)
         self._ship()
         return batch
 

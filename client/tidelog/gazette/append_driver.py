@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.producer import AsyncProducer
 from tidelog.client import AsyncClient
-from tidelog.errors import ClosedError, ProducerStoppedError, TidelogError, copy_of
+from tidelog.errors import AppendUnknownError, ClosedError, ProducerStoppedError, TidelogError, copy_of
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room
 from tidelog.gazette.errors import MissingJournalError
@@ -96,10 +96,12 @@ class AppendDriver(Generic[Handle]):
         If one fails, the append fails, and so does every later one to the journal.
         """
         futures = list(dependencies)
+        # Ordering: what is not a future raises before the frame is added, as it would never be sent.
+        when_done = [future.add_done_callback for future in futures]
         queue = self.queue_of(journal)
         batch = queue.add_first(frame, len(futures))
-        for future in futures:
-            future.add_done_callback(partial(self._dependency_done, queue, batch))
+        for call in when_done:
+            call(partial(self._dependency_done, queue, batch))
         return batch.handle
 
     async def existing(self, intents: Iterable[AckIntent]) -> list[AckIntent]:
@@ -158,10 +160,11 @@ class AppendDriver(Generic[Handle]):
                 batch = queue.next()
             if batch is None:
                 return
+            # Ordering: a batch that was taken from the queue is settled, whatever happens, or `flush` never returns.
             try:
                 sending = producer.send_batch(batch.frames)
-            except TidelogError as error:
-                self._failed(queue, batch, error)
+            except Exception as error:  # noqa: BLE001 - the batch reports what was raised
+                self._failed(queue, batch, _reported(queue, error))
             else:
                 sending.add_done_callback(partial(self._answered, queue, batch))
 
@@ -170,26 +173,29 @@ class AppendDriver(Generic[Handle]):
         try:
             spec = await self._find(queue.journal)
             owner = await self._owner_of(spec.channel)
-        except TidelogError as error:
-            self._stop(queue, error)
-        except Exception as error:  # noqa: BLE001 - `find` is the caller's; each append reports what it raised
-            self._stop(queue, _not_sent(queue, error))
-        else:
             # The numbers of the producer's batches are what makes retries harmless; see JournalQueue, I2.
             self._producers[queue.journal] = owner.producer(f"{spec.channel}/0", linger_s=0)
+        except asyncio.CancelledError as error:
+            # `aclose` cancels this task, and stops the queue itself with another error.
+            if not self._is_closed:
+                self._stop(queue, _reported(queue, error))
+            raise
+        except Exception as error:  # noqa: BLE001 - `find` is the caller's; each append reports what it raised
+            self._stop(queue, _reported(queue, error))
+        else:
             self._pump(queue.journal)
 
     def _answered(
         self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], sending: "asyncio.Future[AppendResult]"
     ) -> None:
-        error = sending.exception()
-        assert error is None or isinstance(error, TidelogError)
+        error = asyncio.CancelledError() if sending.cancelled() else sending.exception()
         if error is not None:
-            self._failed(queue, batch, error)
+            self._failed(queue, batch, error if isinstance(error, TidelogError) else _unknown(queue, error))
             return
         with self._lock:
             queue.settled(batch)
-        batch.handle.future.set_result(sending.result())
+        if not batch.handle.done():
+            batch.handle.future.set_result(sending.result())
         self._free_room()
         self._pump(queue.journal)
 
@@ -215,7 +221,7 @@ class AppendDriver(Generic[Handle]):
             with self._lock:
                 queue.met(batch)
             return
-        self._stop(queue, _not_sent(queue, failure))
+        self._stop(queue, _not_sent(queue, failure, "it depends on a failure"))
 
     def _free_room(self) -> None:
         waiters, self._room_waiters = self._room_waiters, []
@@ -230,14 +236,26 @@ def warn_missing(intent: AckIntent) -> None:
 
 
 def _fail(batch: FrameBatch[Handle], error: TidelogError) -> None:
+    if batch.handle.done():
+        # A caller has cancelled the future itself.
+        return
     batch.handle.future.set_exception(copy_of(error))
     # Marks the exception as retrieved: a caller that does not wait finds the failure with its next append.
     batch.handle.future.exception()
 
 
-def _not_sent(queue: JournalQueue[Handle], cause: BaseException) -> ProducerStoppedError:
-    error = ProducerStoppedError(
-        f"an append to {queue.journal} was not sent, because it depends on a failure: {cause!r}"
-    )
+def _reported(queue: JournalQueue[Handle], error: BaseException) -> TidelogError:
+    """Return ``error``, or what stands for it, as appends raise only errors of the client."""
+    return error if isinstance(error, TidelogError) else _not_sent(queue, error, "sending failed")
+
+
+def _unknown(queue: JournalQueue[Handle], cause: BaseException) -> AppendUnknownError:
+    error = AppendUnknownError(f"the outcome of an append to {queue.journal} is unknown: {cause!r}", effect="unknown")
+    error.__cause__ = cause
+    return error
+
+
+def _not_sent(queue: JournalQueue[Handle], cause: BaseException, why: str) -> ProducerStoppedError:
+    error = ProducerStoppedError(f"an append to {queue.journal} was not sent, because {why}: {cause!r}")
     error.__cause__ = cause
     return error

@@ -104,9 +104,12 @@ class JournalQueue(Generic[Handle]):
         """Append ``frame`` after everything that was added before, and return the handle of its batch.
 
         Raises:
+            TypeError: The frame is not bytes. It was not added.
             BufferFullError: There is no room. The frame was not added.
             ProducerStoppedError: An earlier append to the journal failed. The frame was not added.
         """
+        if type(frame) is not bytes:
+            raise self._type_error(frame)
         size_bytes = len(frame) + FRAME_OVERHEAD_BYTES
         room = self._room
         used_bytes = room.used_bytes + size_bytes
@@ -132,8 +135,10 @@ class JournalQueue(Generic[Handle]):
         Its size is counted, but it is accepted without room, because only acknowledgements free what waits for them.
 
         Raises:
-            ProducerStoppedError: As ``add``.
+            TypeError, ProducerStoppedError: As ``add``.
         """
+        if type(frame) is not bytes:
+            raise self._type_error(frame)
         batch = self._begin()
         batch.unmet = unmet
         batch.size_bytes = len(frame) + FRAME_OVERHEAD_BYTES
@@ -204,6 +209,12 @@ class JournalQueue(Generic[Handle]):
         if self._gathering is not None:
             self._closed.append(self._gathering)
             self._gathering = None
+
+    def _type_error(self, frame: object) -> TypeError:
+        # A subclass is refused as well: only bytes are sent unchanged for sure, and one comparison is all that fits.
+        return TypeError(
+            f"a frame for {self.journal} is a {type(frame).__name__}, expected bytes: convert it with bytes(frame)"
+        )
 
     def _full(self) -> BufferFullError:
         return BufferFullError(

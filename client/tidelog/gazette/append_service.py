@@ -99,6 +99,7 @@ class AsyncJournalClient:
                 and all later appends to the journal.
 
         Raises:
+            TypeError: The frame is not bytes. It was not accepted.
             BufferFullError: There is no room: wait for ``room``. The frame was not accepted.
             ProducerStoppedError: An earlier append to the journal failed. The frame was not accepted.
             ClosedError: The journal client is closed.

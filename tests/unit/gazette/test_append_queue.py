@@ -1,6 +1,7 @@
 """The append slot of a journal: how frames gather, in what order batches are sent, and what a failure stops."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,15 @@ def test_a_failure_stops_the_queue_so_that_nothing_follows_the_gap() -> None:
         with pytest.raises(ProducerStoppedError, match="appends to a/journal stopped") as caught:
             add(b"4")
         assert caught.value.__cause__ is LOST
+
+
+@pytest.mark.parametrize("frame", [bytearray(b"1"), memoryview(b"1"), "1", type("Bytes", (bytes,), {})(b"1")])
+def test_only_bytes_are_accepted_and_anything_else_changes_nothing(frame: Any) -> None:
+    queue, room = a_queue()
+    for add in (queue.add, queue.add_first):
+        with pytest.raises(TypeError, match=rf"^a frame for a/journal is a {type(frame).__name__}, expected bytes"):
+            add(frame)
+    assert (sent(queue), room.used_bytes, queue.last, queue.is_settled) == ([], 0, None, True)
 
 
 def test_memory_is_bounded_over_all_journals_and_freed_by_answers() -> None:

@@ -38,11 +38,14 @@ def test_a_frame_is_a_word_a_length_and_the_message() -> None:
     assert FIXED_FRAME_WORD == bytes([0x66, 0x33, 0x93, 0x36])
     assert FIXED_FRAME_HEADER_LENGTH == 8
     buffer = bytearray(b"before")
-    assert encode_fixed_proto_frame(BytesValue(value=b"hello"), buffer) is buffer
+    assert encode_fixed_proto_frame(BytesValue(value=b"hello"), buffer) == HELLO
     assert buffer == b"before" + HELLO
     written = BytesIO()
     FixedFraming().marshal(BytesValue(value=b"hello"), written)
-    assert written.getvalue() == HELLO == encode_fixed_proto_frame(BytesValue(value=b"hello"))
+    frame = encode_fixed_proto_frame(BytesValue(value=b"hello"))
+    assert written.getvalue() == HELLO == frame
+    # A journal accepts nothing but bytes.
+    assert type(frame) is bytes
 
 
 @pytest.mark.parametrize("source", [BytesIO, OneByteSource])

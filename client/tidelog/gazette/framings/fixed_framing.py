@@ -40,15 +40,16 @@ class ProtoFrameable(Protocol):
         ...
 
 
-def encode_fixed_proto_frame(message: ProtoFrameable, buffer: bytearray | None = None) -> bytearray:
-    """Append the fixed frame of ``message`` to ``buffer``, or to a new one, and return it.
+def encode_fixed_proto_frame(message: ProtoFrameable, buffer: bytearray | None = None) -> bytes:
+    """Return the fixed frame of ``message``, and append it to ``buffer`` if there is one.
 
     Raises:
         FrameTooLargeError: The payload has more than 64 MiB.
     """
-    buffer = bytearray() if buffer is None else buffer
-    buffer += _frame_of(message.SerializeToString(), MAX_FRAME_BYTES)
-    return buffer
+    frame = _frame_of(message.SerializeToString(), MAX_FRAME_BYTES)
+    if buffer is not None:
+        buffer += frame
+    return frame
 
 
 def unpack_fixed_frame(reader: ByteReader, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
