@@ -7,6 +7,7 @@ Promises of docs/reference/guarantees.md: G48.
 """
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
@@ -16,8 +17,11 @@ from typing import Any
 import pytest
 
 from tidelog import AsyncClient
+from tidelog.errors import TidelogError
+from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
+from tidelog.gazette.consumers import pages
 from tidelog.gazette.consumers.consumer import DEFAULT_PRUNE_HORIZON_S, AsyncConsumer
 from tidelog.gazette.errors import MissingJournalError, UnmarshalError
 from tidelog.gazette.iterators import AsyncReadCommittedIter
@@ -26,7 +30,7 @@ from tidelog.gazette.publisher import AsyncPublisher
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.sequencer.core import StepSequencer
 from tidelog.gazette.stores import AsyncSqliteCheckpointStore, AsyncTidelogCheckpointStore, ConsumerFencedError
-from tidelog.gazette.uuids import Flags, get_flags
+from tidelog.gazette.uuids import Flags, build_uuid, get_flags
 from tidelog.testing import server
 from tidelog_testing.parts.gazette_records import Record, by_number, create_journals, new_record, to_journal
 
@@ -312,6 +316,82 @@ async def test_with_a_store_in_tidelog_state_and_output_are_in_one_server(client
     group = await client.describe_group("counting")
     assert len(group.positions) == len(INPUTS)
     assert group.lag_messages == 0
+
+
+class CountingStore(AsyncTidelogCheckpointStore):
+    """A store that counts its commits; one in Tidelog does not wait between two messages."""
+
+    commits = 0
+
+    async def commit(self, checkpoint: Checkpoint) -> None:
+        await super().commit(checkpoint)
+        self.commits += 1
+
+
+async def publish_in_small_batches(client: AsyncClient, batches: int) -> None:
+    """Publish transactions of 5 numbers to one journal, each appended as a batch of its own."""
+    async with publishing(client) as (journals, publisher):
+        for batch in range(batches):
+            for number in range(batch * 5, batch * 5 + 5):
+                publisher.publish_uncommitted(to_journal(INPUTS[0]), Record(number))
+            await journals.write_ack_intents(publisher.build_ack_intents())
+
+
+async def test_a_backlog_of_small_batches_is_committed_in_large_transactions(client: AsyncClient) -> None:
+    await publish_in_small_batches(client, 200)
+    store = CountingStore(client, "counting")
+    seen: list[int] = []
+
+    async def handle(envelope: Envelope, _: Any, __: AsyncPublisher) -> None:
+        assert isinstance(envelope.message, Record)
+        seen.append(envelope.message.number)
+        if len(seen) == 1_000:
+            await consumer.stop()
+
+    consumer = AsyncConsumer(client, store, INPUTS, new_record, handle, max_messages=250, max_delay_s=60)
+    # Not with a timeout on each step: that would yield to the reads.
+    running = asyncio.create_task(consumer.run())
+    async with aclosing(store), asyncio.timeout(60):
+        await running
+    assert seen == list(range(1_000))
+    # 4 commits at the limit and the last one; a machine that stops for more than the linger adds some.
+    assert 4 <= store.commits <= 20
+
+
+async def test_acknowledgements_alone_begin_no_transaction_and_move_the_positions(client: AsyncClient) -> None:
+    async with publishing(client) as (journals, publisher):
+        for _ in range(20):
+            acknowledgement = Record()
+            acknowledgement.set_uuid(build_uuid(publisher.producer_id, publisher.clock.tick(), int(Flags.ACK_TXN)))
+            frame = json.dumps(acknowledgement.to_json()).encode() + b"\n"
+            await journals.write_ack_intents([AckIntent(INPUTS[1], frame)])
+    store = CountingStore(client, "counting")
+
+    async def refuse(*_: object) -> None:
+        raise AssertionError("an acknowledgement was handled")
+
+    consumer = AsyncConsumer(client, store, INPUTS, new_record, refuse, max_delay_s=0.5)
+    running = asyncio.create_task(consumer.run())
+    async with aclosing(store), asyncio.timeout(60):
+        while not store.commits:
+            await asyncio.sleep(0.01)
+        await consumer.stop()
+        await running
+    # Each page was a transaction, up to 20; now one for each max_delay_s in which positions moved.
+    assert store.commits <= 3
+    group = await client.describe_group("counting")
+    assert len(group.positions) == 1
+
+
+async def test_a_read_that_ends_is_an_error_that_names_the_journal(
+    client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bounded(name: str, **options: Any) -> ReadRequest:
+        return ReadRequest(name, **{**options, "block": False})
+
+    monkeypatch.setattr(pages, "ReadRequest", bounded)
+    with pytest.raises(TidelogError, match=r"the read of journal numbers/in/part-[01] has ended"):
+        await Counting(client, tmp_path / "db").run()
 
 
 async def test_a_missing_journal_is_named(client: AsyncClient, tmp_path: Path) -> None:

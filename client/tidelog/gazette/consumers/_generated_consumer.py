@@ -12,6 +12,7 @@ from tidelog.gazette.consumers.consumer import (
     DEFAULT_MAX_DELAY_S,
     DEFAULT_MAX_MESSAGES,
     DEFAULT_PRUNE_HORIZON_S,
+    LINGER_S,
     ConsumedT,
 )
 from tidelog.gazette.consumers.failpoints import Failpoint, hit, is_armed
@@ -52,8 +53,8 @@ class ConsumerRun(Generic[ConsumedT]):
         self._publisher = Publisher(journals)
         self._intents: dict[Journal, AckIntent] = {}
         self._transactions: list[ConsumedT] = []
-        self._began_s = 0.0
         self._handled = 0
+        self._moved_s = 0.0
 
     def open_outputs(self, outputs: Mapping[Journal, Message], checkpoint: Checkpoint) -> None:
         """Persist an acknowledgement of nothing for each output, and append it, before the first transaction.
@@ -69,21 +70,31 @@ class ConsumerRun(Generic[ConsumedT]):
         self._acknowledge(opened)
 
     def step(self) -> None:
-        """Handle the next page of messages; commit if no other page has arrived, or the transaction is full."""
-        page = self._pages.next(wait=not self._transactions)
+        """Handle the next page of messages; commit if no other page arrives for ``LINGER_S``, or at a limit.
+
+        Positions that moved without a message to handle are committed after ``max_delay_s`` seconds.
+        """
+        page = self._pages.next(wait_s=self._wait_s())
         for envelope in page:
             self._sequencer.queue(envelope)
+            self._moved_s = self._moved_s or monotonic()
             if self._sequencer.must_replay:
                 self._replay()
             while self._sequencer.step():
                 self._deliver()
-        if self._transactions and (not page or monotonic() - self._began_s >= self._max_delay_s):
+        is_idle = bool(self._transactions) and (not page)
+        if is_idle or (self._moved_s and monotonic() - self._moved_s >= self._max_delay_s):
             self.commit()
 
     def commit(self) -> None:
-        """Commit the open transaction in the store, and acknowledge what it published; without one, do nothing."""
-        if not self._transactions:
+        """Commit positions and the open transaction in the store, and acknowledge what it published.
+
+        If the positions have not moved since the last commit, it does nothing.
+        """
+        if not self._moved_s:
             return
+        if not self._transactions:
+            self._begin()
         self._sequencer.consume()
         self._journals.flush()
         hit(Failpoint.FLUSHED)
@@ -93,7 +104,19 @@ class ConsumerRun(Generic[ConsumedT]):
         hit(Failpoint.BEFORE_COMMIT)
         self._transactions.clear()
         self._store.commit(checkpoint)
+        self._moved_s = 0.0
         self._acknowledge(intents)
+
+    def _wait_s(self) -> float | None:
+        """Return the seconds to wait for the next page before a commit; ``None`` if there is nothing to commit."""
+        if not self._moved_s:
+            return None
+        rest_s = max(0.0, self._moved_s + self._max_delay_s - monotonic())
+        return min(LINGER_S, rest_s) if self._transactions else rest_s
+
+    def _begin(self) -> None:
+        self._transactions.append(self._store.begin())
+        self._handled = 0
 
     def _acknowledge(self, intents: Iterable[AckIntent]) -> None:
         """Append the acknowledgements that the store has committed."""
@@ -130,11 +153,11 @@ class ConsumerRun(Generic[ConsumedT]):
         """Handle the delivered message in the open transaction, which is begun if necessary and committed if full."""
         envelope = self._sequencer.dequeued
         assert envelope is not None, "the sequencer has delivered a message"
-        if not self._transactions:
-            self._transactions.append(self._store.begin())
-            self._began_s, self._handled = (monotonic(), 0)
+        self._moved_s = self._moved_s or monotonic()
         if get_flags(envelope.message.get_uuid()) == ACK_TXN:
             return
+        if not self._transactions:
+            self._begin()
         self._handler(envelope, self._transactions[0], self._publisher)
         hit(Failpoint.HANDLED)
         self._journals.room()
@@ -148,8 +171,10 @@ class Consumer(Generic[ConsumedT]):
 
     Messages are handled one after the other, those of a journal's producer in their order, in transactions of the
     store. What a handler changes with the store's transaction, and what it publishes with ``publish_uncommitted``,
-    happens once for each message, whatever crashes. A transaction ends when no message waits, and at the limits below;
-    it may end between two messages that were published together.
+    happens once for each message, whatever crashes. A transaction ends when no message waits, which is known after 2 ms
+    (``LINGER_S``), and at the limits below; it may end between two messages that were published together. Under a
+    backlog it ends at a limit. An acknowledgement, or a message of a transaction that is open, begins no transaction:
+    the position behind it is committed with the next message, or alone after ``max_delay_s``.
 
     Of several instances with the name of one consumer, the one that started last works, and the others fail with
     ConsumerFencedError at their next commit.
@@ -164,7 +189,8 @@ class Consumer(Generic[ConsumedT]):
             these is discarded at the next start. In a journal that is not named here, what the first transaction of
             an instance published before a crash stays in the memory of readers for a day; it is never delivered.
         max_messages: Messages after which a transaction is committed.
-        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last.
+        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last. They are
+            counted from when the positions first moved.
         ring_size: Messages of open transactions that are held in memory; others are read again when they are committed.
     """
 

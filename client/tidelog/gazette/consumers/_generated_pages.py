@@ -21,14 +21,17 @@ class PagesCalls:
         """
         background.run(self._pages.start(offsets))
 
-    def next(self, *, wait: bool) -> list[Envelope]:
-        """Return the next page; without ``wait``, no messages unless a page has arrived. No messages after ``wake``.
+    def next(self, *, wait_s: float | None) -> list[Envelope]:
+        """Return the next page; no messages if none has arrived within ``wait_s`` seconds, or after ``wake``.
+
+        Args:
+            wait_s: Seconds to wait for a page, during which the journals are read; ``None`` to wait without an end.
 
         Raises:
             UnmarshalError: A frame cannot be decoded.
             TidelogError: A journal can no longer be read.
         """
-        return background.run(self._pages.next(wait=wait))
+        return background.run(self._pages.next(wait_s=wait_s))
 
     def spec(self, journal: Journal) -> JournalSpec:
         """Return the specification of any journal.

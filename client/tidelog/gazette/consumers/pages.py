@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 
 from tidelog.admin.journal_types import JournalSpec
+from tidelog.errors import TidelogError
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.iterators import UncommittedCore
 from tidelog.gazette.messages import Envelope, Journal, NewMessageFunc, Offset
@@ -47,8 +48,11 @@ class AsyncPages:
             task.add_done_callback(lambda _: self._wake())
             self._tasks.append(task)
 
-    async def next(self, *, wait: bool) -> list[Envelope]:
-        """Return the next page; without ``wait``, no messages unless a page has arrived. No messages after ``wake``.
+    async def next(self, *, wait_s: float | None) -> list[Envelope]:
+        """Return the next page; no messages if none has arrived within ``wait_s`` seconds, or after ``wake``.
+
+        Args:
+            wait_s: Seconds to wait for a page, during which the journals are read; ``None`` to wait without an end.
 
         Raises:
             UnmarshalError: A frame cannot be decoded.
@@ -58,9 +62,11 @@ class AsyncPages:
             for task in self._tasks:
                 if task.done():
                     task.result()
-            if not wait:
-                return []
-        return await self._ready.get()
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._ready.get()
+        except TimeoutError:
+            return []
 
     async def spec(self, journal: Journal) -> JournalSpec:
         """Return the specification of any journal.
@@ -100,6 +106,7 @@ class AsyncPages:
         try:
             while await core.fetch():
                 await self._ready.put(_page(core))
+            raise _ended(reader.request.journal)
         finally:
             await reader.aclose()
 
@@ -107,6 +114,15 @@ class AsyncPages:
         # A full queue wakes the caller too.
         with suppress(asyncio.QueueFull):
             self._ready.put_nowait([])
+
+
+def _ended(journal: Journal) -> TidelogError:
+    """Return the error of a read that should follow its journal without an end."""
+    return TidelogError(
+        f"the read of journal {journal} has ended, expected it to follow the journal: run the consumer again, which "
+        "resumes at its last checkpoint",
+        values={"journal": journal},
+    )
 
 
 def _page(core: UncommittedCore) -> list[Envelope]:
