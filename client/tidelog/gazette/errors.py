@@ -121,7 +121,15 @@ class ReplayError(GazetteError):
 
 
 class ReplayReaderError(ReplayError):
-    """The iterator of a replay failed; the text is ``replay reader: <cause>``."""
+    """The iterator of a replay failed; the text is ``replay reader: <cause>``.
+
+    If frames of the range were trimmed, the attributes are set; otherwise they are empty and 0.
+    """
+
+    journal = text_value("Journal of the range.")
+    begin = number_value("Begin of the range.")
+    end = number_value("End of the range, exclusive.")
+    first_available = number_value("Position after the last trimmed frame.")
 
 
 class ReplayJournalError(ReplayError):

@@ -173,6 +173,8 @@ class CommittedCore:
         try:
             if await self._replay.fetch():
                 return True
+        except ReplayReaderError as error:
+            raise prefixed(_COMMITTED, error) from error
         except TidelogError as error:
             raise prefixed(_COMMITTED, ReplayReaderError(f"replay reader: {error}")) from error
         self._replay = None

@@ -7,7 +7,7 @@ from typing import Final
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.errors import PositionTrimmedError
 from tidelog.gazette.append_service import AsyncJournalClient
-from tidelog.gazette.errors import MissingJournalError
+from tidelog.gazette.errors import MissingJournalError, ReplayReaderError
 from tidelog.gazette.messages import Journal, Offset
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, At
 from tidelog.read.scan import AsyncScan
@@ -58,6 +58,7 @@ class AsyncRetryReader:
         self.journals = journals
         self.request = request
         self.offset = request.offset
+        self._is_part = False
         self._spec: JournalSpec | None = None
         self._scan: AsyncScan | None = None
 
@@ -77,15 +78,20 @@ class AsyncRetryReader:
         return self._spec
 
     def part(self, begin: Offset, end: Offset) -> "AsyncRetryReader":
-        """Return another reader of the same journal for the positions [begin, end); for replays."""
+        """Return another reader of the same journal for the positions [begin, end); for replays.
+
+        It never skips trimmed frames: a replay without them would deliver a part of a transaction.
+        """
         reader = AsyncRetryReader(self.journals, replace(self.request, offset=begin, end_offset=end, block=False))
         reader._spec = self._spec
+        reader._is_part = True
         return reader
 
     async def next_page(self) -> Batch | None:
         """Return the next frames, at least one; ``None`` at the end of the read. Cancelling the wait loses nothing.
 
         Raises:
+            ReplayReaderError: The reader was made by ``part``, and frames at its position were trimmed.
             TidelogError: The journal cannot be read.
         """
         while True:
@@ -93,6 +99,8 @@ class AsyncRetryReader:
                 return await self._next_page()
             except PositionTrimmedError as error:
                 await self.aclose()
+                if self._is_part:
+                    raise self._trimmed(error.first_available_tick) from error
                 self._skip(error.first_available_tick)
 
     async def aclose(self) -> None:
@@ -111,11 +119,22 @@ class AsyncRetryReader:
         return batch
 
     async def _open(self, spec: JournalSpec) -> AsyncScan:
-        start = EARLIEST if self.offset == 0 else LATEST if self.offset == FROM_END else At.after(self.offset - 1)
+        start = LATEST if self.offset == FROM_END else At.after(max(self.offset - 1, 0))
+        if self.offset == 0 and not self._is_part:
+            start = EARLIEST
         end = self.request.end_offset
         until = At.inside(end) if end else FOLLOW if self.request.block else WATERMARK
         owner = await self.journals.owner_of(spec.channel)
         return owner.scan(f"{spec.channel}/0", start=start, until=until)
+
+    def _trimmed(self, first: Offset) -> ReplayReaderError:
+        journal, begin, end = self.request.journal, self.request.offset, self.request.end_offset
+        return ReplayReaderError(
+            f"replay reader: the frames of journal {journal} from position {self.offset} to {first} were trimmed, and "
+            f"the replay of [{begin}, {end}) needs them, as they may belong to a committed transaction: restore them "
+            f"from a backup, or give the transaction up and read from position {first} with a new sequencer",
+            values={"journal": journal, "begin": str(begin), "end": str(end), "first_available": str(first)},
+        )
 
     def _skip(self, first: Offset) -> None:
         _log.warning(

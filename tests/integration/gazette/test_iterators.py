@@ -322,6 +322,44 @@ async def test_a_broken_frame_in_a_replay_is_reported_and_survived(journals: Asy
     assert [text(each) async for each in iterator] == ["2", ""]
 
 
+async def test_a_replay_of_trimmed_frames_fails_and_delivers_no_part_of_a_transaction(
+    journals: AsyncJournalClient,
+) -> None:
+    publisher = AsyncPublisher(journals)
+    first = [(await publisher.publish_uncommitted(to(A), note(each))).first_tick for each in "ab"]
+    (outside,) = await publish(journals, "x")
+    reader = AsyncRetryReader(journals, ReadRequest(A, block=True))
+    iterator = AsyncReadCommittedIter(reader, new_note, StepSequencer(ring_size=1))
+    assert text(await iterator.next()) == "x"
+
+    channel = (await journals.find(A)).channel
+    await (await journals.owner_of(channel)).trim(f"{channel}/0", before=Tick(outside))
+    await transaction(journals, publisher, "c")
+
+    for _ in range(2):
+        with pytest.raises(ReplayReaderError, match=r"^reading committed message: replay reader: the frames") as caught:
+            await iterator.next()
+        assert caught.value.journal == A
+        assert (caught.value.begin, caught.value.first_available) == (first[0], first[1] + 1)
+        assert f"from position {first[0]} to {first[1] + 1} were trimmed" in str(caught.value)
+    await iterator.aclose()
+
+
+async def test_a_part_from_the_first_position_does_not_skip_either(journals: AsyncJournalClient) -> None:
+    positions = await publish(journals, *"abc")
+    reader = AsyncRetryReader(journals, ReadRequest(A))
+    part = reader.part(0, positions[1])
+    page = await part.next_page()
+    assert page is not None
+    assert list(page.ticks) == positions[:1]
+    await part.aclose()
+    channel = (await journals.find(A)).channel
+    await (await journals.owner_of(channel)).trim(f"{channel}/0", before=Tick(positions[1]))
+
+    with pytest.raises(ReplayReaderError, match=rf"to {positions[0] + 1} were trimmed"):
+        await reader.part(0, positions[2]).next_page()
+
+
 async def test_what_a_read_fails_with_says_what_was_read(journals: AsyncJournalClient) -> None:
     with pytest.raises(
         MissingJournalError, match=r"^reading uncommitted message: fetching journal spec: named journal"
