@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from tidelog.gazette import Checkpoint, Envelope
 from tidelog.gazette.errors import MustStartReplayError, ReplayReaderError
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
-from tidelog_testing.oracles.gazette_streams import Key, Streams, key, write_streams
+from tidelog.gazette.uuids import CLOCK_UNITS_PER_SECOND
+from tidelog_testing.oracles.gazette_streams import Key, Streams, key, with_pauses, write_streams
 
 MESSAGES = 24
 EXAMPLES, SOAK_EXAMPLES = 200, 5_000
 RING_SIZES = (1, 1, 2, 3, 5, 8, 64)
+# Clock units that no stream lasts without a pause.
+HORIZON = 10_000
 # A seed, and not `st.randoms`: that one prefers extreme numbers, with which checkpoints rarely fall between repeats.
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -32,10 +35,11 @@ class FailedError(Exception):
 class Consumer:
     """A consumer with a store: what it delivered, and the checkpoint that was committed together with it."""
 
-    def __init__(self, streams: Streams, chance: Random, failures: int) -> None:
+    def __init__(self, streams: Streams, chance: Random, failures: int, horizon_s: float = 0.0) -> None:
         self.streams = streams
         self.chance = chance
         self.failures = failures
+        self.horizon_s = horizon_s
         self.checkpoint = Checkpoint()
         self.committed: dict[str, list[Key]] = {name: [] for name in streams.journals}
         self.delivered: list[Envelope] = []
@@ -63,7 +67,7 @@ class Consumer:
             self.may_fail(0.5)
 
     def commit(self, sequencer: StepSequencer) -> None:
-        checkpoint = sequencer.checkpoint()
+        checkpoint = sequencer.checkpoint(self.horizon_s)
         self.checkpoint = Checkpoint.decode(checkpoint.encode())
         for each in self.delivered:
             self.committed[each.journal.name].append(key(each))
@@ -172,7 +176,7 @@ def with_older_interface(consumer: Consumer) -> None:
 
 
 def commit_states(consumer: Consumer, offsets: dict[str, int], sequencer: Sequencer) -> None:
-    consumer.checkpoint = Checkpoint(dict(offsets), tuple(sequencer.producer_states()))
+    consumer.checkpoint = Checkpoint(dict(offsets), tuple(sequencer.producer_states(consumer.horizon_s)))
     for each in consumer.delivered:
         consumer.committed[each.journal.name].append(key(each))
     consumer.delivered.clear()
@@ -181,13 +185,21 @@ def commit_states(consumer: Consumer, offsets: dict[str, int], sequencer: Sequen
 INTERFACES = pytest.mark.parametrize("run_once", [with_steps, with_pages, with_older_interface])
 
 
-def check(run_once: Callable[[Consumer], None], examples: int) -> None:
+def check(run_once: Callable[[Consumer], None], examples: int, *, is_pruned: bool = False) -> None:
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), deadline=None)
     @given(SEEDS)
     def delivers_what_was_committed(seed: int) -> None:
         chance = Random(seed)
         streams = write_streams(chance, messages=MESSAGES)
-        assert Consumer(streams, chance, failures=chance.choice([0, 3, 12])).run(run_once) == streams.expected
+        if is_pruned:
+            streams = with_pauses(chance, streams, 2 * HORIZON)
+        horizon_s = HORIZON / CLOCK_UNITS_PER_SECOND if is_pruned else 0.0
+        consumer = Consumer(streams, chance, chance.choice([0, 3, 12]), horizon_s)
+        delivered, expected = consumer.run(run_once), streams.expected
+        if is_pruned:
+            # An acknowledgement that is repeated after its producer was forgotten is delivered again; it is empty.
+            delivered, expected = streams.contents(delivered), streams.contents(expected)
+        assert delivered == expected
 
     delivers_what_was_committed()
 
@@ -195,6 +207,19 @@ def check(run_once: Callable[[Consumer], None], examples: int) -> None:
 @INTERFACES
 def test_each_committed_message_is_delivered_once(run_once: Callable[[Consumer], None]) -> None:
     check(run_once, EXAMPLES)
+
+
+@INTERFACES
+def test_producers_that_are_forgotten_between_transactions_lose_no_message(
+    run_once: Callable[[Consumer], None],
+) -> None:
+    check(run_once, EXAMPLES, is_pruned=True)
+
+
+@pytest.mark.soak
+@INTERFACES
+def test_forgotten_producers_lose_no_message_in_many_examples(run_once: Callable[[Consumer], None]) -> None:
+    check(run_once, SOAK_EXAMPLES, is_pruned=True)
 
 
 @pytest.mark.soak

@@ -6,13 +6,13 @@ producer appends anything else to the journal (I2); an acknowledgement precedes 
 uses transactions, or does not (I5).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Final
 
-from tidelog.gazette import Envelope, JournalSpec, get_clock, get_producer_id
+from tidelog.gazette import Envelope, JournalSpec, get_clock, get_flags, get_producer_id
 from tidelog_testing.parts.gazette_messages import ACK, CONTINUE, OUTSIDE, envelope
 
 Key = tuple[str, int, int]
@@ -45,14 +45,21 @@ class Streams:
     Attributes:
         journals: Messages of each journal, in the order of their positions.
         expected: What a reader of a journal must deliver, in order.
+        quiet: Of each journal, the numbers of messages after which no transaction was open and no append was repeated.
     """
 
     journals: dict[str, list[Envelope]]
     expected: dict[str, list[Key]]
+    quiet: dict[str, set[int]]
 
     def read(self, journal: str, begin: int, end: int) -> Iterator[Envelope]:
         """Read the messages of a range of positions."""
         return iter([each for each in self.journals[journal] if begin <= each.begin and each.end <= end])
+
+    def contents(self, delivered: Mapping[str, Sequence[Key]]) -> dict[str, list[Key]]:
+        """Return what was delivered without the acknowledgements."""
+        empty = {key(each) for messages in self.journals.values() for each in messages if _flags(each) == ACK}
+        return {name: [each for each in found if each not in empty] for name, found in delivered.items()}
 
 
 def key(message: Envelope) -> Key:
@@ -61,16 +68,25 @@ def key(message: Envelope) -> Key:
     return message.journal.name, int.from_bytes(get_producer_id(uuid)[1:], "big"), get_clock(uuid)
 
 
+def _flags(message: Envelope) -> int:
+    return get_flags(message.message.get_uuid())
+
+
 def write_streams(chance: Random, *, messages: int) -> Streams:
     """Write about ``messages`` messages of several producers into one or two journals."""
     specs = [JournalSpec(f"my/journal-{number}") for number in range(chance.randint(1, 2))]
-    streams = Streams({spec.name: [] for spec in specs}, {spec.name: [] for spec in specs})
+    names = [spec.name for spec in specs]
+    streams = Streams({name: [] for name in names}, {name: [] for name in names}, {name: set() for name in names})
     writers = [
         Writer(spec, number, _batches(chance, chance.randint(1, messages)))
         for spec in specs
         for number in range(chance.randint(1, 3))
     ]
+    everyone = list(writers)
     while writers:
+        for name in names:
+            if not any(each.held for each in everyone if each.journal.name == name):
+                streams.quiet[name].add(len(streams.journals[name]))
         writer = chance.choice(writers)
         batch = writer.batches.pop(0)
         _expect(writer, batch, streams.expected[writer.journal.name])
@@ -86,6 +102,27 @@ def write_streams(chance: Random, *, messages: int) -> Streams:
             _append(chance, streams, writer, batch)
         writers = [each for each in writers if each.batches]
     return streams
+
+
+def with_pauses(chance: Random, streams: Streams, pause: int) -> Streams:
+    """Return the streams with clocks of one time, which advances by 1 with each message, and by ``pause`` at times.
+
+    The pauses are where a producer may be forgotten: no transaction is open, and no append is repeated afterwards.
+    """
+    found = Streams({}, {}, streams.quiet)
+    for name, messages in streams.journals.items():
+        clocks: dict[Key, int] = {}
+        now = 0
+        written = []
+        for index, message in enumerate(messages):
+            if index in streams.quiet[name] and chance.random() < 0.3:
+                now += pause
+            now += 1
+            clock = clocks.setdefault(key(message), now)
+            written.append(envelope(message.begin, key(message)[1], clock, _flags(message), message.journal))
+        found.journals[name] = written
+        found.expected[name] = [(each[0], each[1], clocks[each]) for each in streams.expected[name]]
+    return found
 
 
 def _append(chance: Random, streams: Streams, writer: Writer, batch: list[tuple[int, int]]) -> None:
