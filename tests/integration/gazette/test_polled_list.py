@@ -10,6 +10,8 @@ from tidelog import AsyncClient, Client
 from tidelog.admin.journal_types import JournalDelete, JournalUpsert, ListRequest, ListResponse
 from tidelog.admin.labels import LabelSet
 from tidelog.admin.selectors import parse_label_selector
+from tidelog.errors import ClosedError
+from tidelog.gazette.errors import GazetteError
 from tidelog.gazette.polled_list import AsyncPolledList
 from tidelog.gazette.sync_reading import PolledList
 from tidelog.testing import server, start_server
@@ -78,6 +80,59 @@ async def test_a_failed_poll_is_logged_and_the_last_list_remains(caplog: pytest.
                 assert names(partitions.list()) == ["clicks/0"]
 
     assert "the last list remains in use" in caplog.text
+
+
+async def test_closing_the_list_wakes_its_waiters(client: AsyncClient) -> None:
+    async with AsyncPolledList(client, 3_600, CLICKS) as partitions:
+        known = partitions.list()
+        waiting = asyncio.ensure_future(partitions.wait_changed(known))
+        await asyncio.wait([waiting], timeout=0)
+    with pytest.raises(ClosedError, match="the polled list is closed"):
+        await asyncio.wait_for(waiting, 10)
+    with pytest.raises(ClosedError, match="the polled list is closed"):
+        await asyncio.wait_for(partitions.wait_changed(known), 10)
+
+    assert partitions.list() is known
+    async with partitions:
+        await client.journals.apply([upsert("clicks/1")])
+        await partitions.refresh()
+        assert names(await partitions.wait_changed(known)) == ["clicks/0", "clicks/1"]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_unexpected_end_of_polling_is_raised(client: AsyncClient, *, is_cancelled: bool) -> None:
+    request = ListRequest(parse_label_selector("topic=clicks"))
+    partitions = AsyncPolledList(client, 0.01, request)
+    await partitions.start()
+    waiting = asyncio.ensure_future(partitions.wait_changed(partitions.list()))
+    await asyncio.wait([waiting], timeout=0)
+    if is_cancelled:
+        (polling,) = [task for task in asyncio.all_tasks() if task.get_name() == "tidelog-polled-list"]
+        polling.cancel()
+    else:
+        object.__setattr__(request, "selector", "not a selector")
+
+    match = "CancelledError" if is_cancelled else "AttributeError"
+    with pytest.raises(GazetteError, match=match) as caught:
+        await asyncio.wait_for(waiting, 10)
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError if is_cancelled else AttributeError)
+    for _ in range(2):
+        with pytest.raises(GazetteError, match=match):
+            partitions.list()
+    await partitions.aclose()
+
+
+async def test_a_list_whose_client_is_closed_ends() -> None:
+    async with server() as other, AsyncClient(other.endpoint) as client:
+        partitions = AsyncPolledList(client, 0.01, CLICKS)
+        await partitions.start()
+        known = partitions.list()
+        await client.aclose()
+        with pytest.raises(ClosedError, match="is not polled any more"):
+            await asyncio.wait_for(partitions.wait_changed(known), 10)
+        with pytest.raises(ClosedError, match="is not polled any more"):
+            partitions.list()
+        await partitions.aclose()
 
 
 async def test_a_list_must_be_fetched_first_and_polled_at_a_positive_interval(client: AsyncClient) -> None:
