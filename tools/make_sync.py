@@ -40,6 +40,7 @@ IMPORTS: Final = {
     "Vchannel": f"{_SYNC}.handles",
     "abstractmethod": "abc",
     "background": "tidelog.transport.background",
+    "sync_lookup": "tidelog.gazette.sync_lookup",
 }
 _CONTEXT: Final = frozenset(("__aenter__", "__aexit__"))
 
@@ -207,7 +208,10 @@ HANDLES: Final = (
         classes={"AsyncConsumerRun": "ConsumerRun", "AsyncConsumer": "Consumer"},
     ),
     Handles("tidelog.gazette.stores.interface", "tidelog.gazette.stores._generated_interface"),
-    Handles("tidelog.gazette.stores.on_tidelog", "tidelog.gazette.stores._generated_on_tidelog"),
+    Handles(
+        "tidelog.gazette.stores.on_tidelog", "tidelog.gazette.stores._generated_on_tidelog",
+        names={"lookup": "sync_lookup"},
+    ),
     Handles("tidelog.gazette.stores._postgres", "tidelog.gazette.stores._generated_postgres"),
 )  # fmt: skip
 PROTOCOLS: Final = (

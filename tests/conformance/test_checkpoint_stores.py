@@ -19,6 +19,7 @@ import pytest
 
 from tidelog import AsyncClient, Client
 from tidelog.admin.journal_types import JournalUpsert
+from tidelog.errors import InvalidRequestError, TransactionStateError, UnavailableError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
 from tidelog.gazette.stores import (
@@ -26,11 +27,13 @@ from tidelog.gazette.stores import (
     AsyncSqliteCheckpointStore,
     AsyncTidelogCheckpointStore,
     ConsumerFencedError,
+    on_tidelog,
 )
-from tidelog.gazette.stores.on_tidelog import COMMITS_PER_TRIM
+from tidelog.gazette.stores.on_tidelog import COMMITS_PER_TRIM, POSITIONS_PER_TRANSACTION, moved_positions
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
 from tidelog.gazette.uuids import new_producer_id
 from tidelog.testing import TestServer, start_server
+from tidelog.tick import Tick
 from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind, TidelogStores
 from tidelog_testing.servers.postgres import PostgresProcess
 
@@ -356,3 +359,93 @@ async def test_tidelog_moves_the_group_of_the_consumer_to_what_may_be_read_again
             f"{channels[1]}/0": ticks[1][1],
         }
         assert group.lag_messages == 2
+
+
+async def test_tidelog_commits_more_positions_than_a_transaction_may_have(tidelog_server: TestServer) -> None:
+    names = [f"many/{number:03}" for number in range(POSITIONS_PER_TRANSACTION + 10)]
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        channels: list[str] = []
+        for begin in range(0, len(names), 50):
+            applied = await client.journals.apply([JournalUpsert(name) for name in names[begin : begin + 50]])
+            channels += [each.channel for each in applied]
+        tick = (await client.append(channels[-1], b"frame")).first_tick
+        async with aclosing(AsyncTidelogCheckpointStore(client, "many")) as store:
+            await store.acquire()
+            for position in (tick, tick + 1):
+                await store.begin()
+                await store.commit(Checkpoint(dict.fromkeys(names, position)))
+                group = await client.describe_group("many")
+                assert {name: each.next_tick for name, each in group.positions.items()} == {
+                    f"{channel}/0": position for channel in channels
+                }
+
+
+async def test_tidelog_acquires_above_a_fencing_token_that_no_tick_reaches(tidelog_server: TestServer) -> None:
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        await client.create_channel("gazette.checkpoints.ahead")
+        await client.fence("gazette.checkpoints.ahead/0", 1 << 63)
+        instances = [AsyncTidelogCheckpointStore(client, "ahead") for _ in range(3)]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(each.acquire() for each in instances))
+        outcomes = []
+        for each in instances:
+            await each.begin()
+            try:
+                await each.commit(ANY_CHECKPOINT)
+                outcomes.append("committed")
+            except ConsumerFencedError:
+                outcomes.append("fenced")
+        assert sorted(outcomes) == ["committed", "fenced", "fenced"]
+
+
+async def test_tidelog_rolls_back_a_transaction_whose_positions_cannot_be_committed(
+    tidelog_server: TestServer,
+) -> None:
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        await client.create_channel("rolled.back")
+        # The name is invalid as that of a group.
+        async with aclosing(AsyncTidelogCheckpointStore(client, "not a group", channel="not.a.group")) as store:
+            await store.acquire()
+            transaction = await store.begin()
+            await transaction.append("rolled.back", b"discarded")
+            with pytest.raises(InvalidRequestError):
+                await store.commit(Checkpoint({"any/journal": 1}))
+            with pytest.raises(RuntimeError, match="no open transaction"):
+                await store.commit(ANY_CHECKPOINT)
+            await store.rollback()
+            with pytest.raises(TransactionStateError):
+                await transaction.append("rolled.back", b"too late")
+            assert await store.acquire() == Checkpoint()
+
+
+async def test_tidelog_commits_even_if_old_checkpoints_cannot_be_deleted(
+    tidelog_server: TestServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(on_tidelog, "COMMITS_PER_TRIM", 2)
+    async with AsyncClient(tidelog_server.endpoint) as client:
+        trim, attempts = client.trim, 0
+
+        async def fail_first(vchannel: str, before: Tick) -> Tick:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise UnavailableError("the server stops")
+            return await trim(vchannel, before)
+
+        async with aclosing(AsyncTidelogCheckpointStore(client, "untrimmed")) as store:
+            await store.acquire()
+            monkeypatch.setattr(client, "trim", fail_first)
+            for number in range(4):
+                await store.begin()
+                await store.commit(saved(b"%d" % number))
+        left = [message.payload async for batch in client.scan("gazette.checkpoints.untrimmed") for message in batch]
+    assert attempts == 2
+    assert left == [saved(b"2").encode(), saved(b"3").encode()]
+    assert "old checkpoints of consumer untrimmed were not deleted" in caplog.text
+
+
+def test_the_lower_position_counts_of_two_names_of_one_journal() -> None:
+    begins = {"a": 5, "a;second": 3, "b": 7, "missing": 1, "same": 9}
+    channels = {"a": "_journal.1", "a;second": "_journal.1", "b": "_journal.2", "missing": "", "same": "_journal.3"}
+    committed = {"_journal.2/0": 6, "_journal.3/0": 9}
+    assert moved_positions(begins, channels, committed) == {"_journal.1/0": 3, "_journal.2/0": 7}

@@ -38,6 +38,11 @@ def finder(journals: AsyncJournalCalls, retry: Retry = DEFAULT_RETRY) -> FindJou
     return find
 
 
+def lookup(client: AsyncClient | AsyncCluster) -> FindJournal:
+    """Return a function that asks the server of ``client``; see ``finder``."""
+    return finder(client.journals)
+
+
 def owner_function(client: AsyncClient | AsyncCluster) -> FindOwner:
     """Return a function that returns a client of the node that owns a channel; of a single server, ``client``."""
     if isinstance(client, AsyncCluster):

@@ -4,14 +4,17 @@ The fence is the fencing token of the channel's vchannel: each acquisition sets 
 commit appends its checkpoint on the condition that the vchannel still has the token of its instance.
 """
 
+import logging
+import secrets
+from collections.abc import Mapping
 from typing import Final
 
-from tidelog.admin.journal_types import ListRequest
-from tidelog.admin.labels import LabelSelector, LabelTerm
 from tidelog.client import AsyncClient
-from tidelog.errors import FencedError, TransactionStateError
+from tidelog.errors import FencedError, TidelogError, TransactionStateError
 from tidelog.gazette.checkpoints import Checkpoint
-from tidelog.gazette.messages import Journal
+from tidelog.gazette.errors import MissingJournalError
+from tidelog.gazette.journal_lookup import lookup
+from tidelog.gazette.messages import Journal, Offset
 from tidelog.gazette.stores.errors import (
     ALREADY_OPEN,
     ENDED_BY_HANDLER,
@@ -30,6 +33,11 @@ CHANNEL_PREFIX: Final = "gazette.checkpoints."
 PART_BYTES: Final = 1 << 19
 # Checkpoints before the last one are deleted after this number of commits: an acquisition reads at most as many.
 COMMITS_PER_TRIM: Final = 100
+# Positions of groups that the server accepts in a transaction.
+POSITIONS_PER_TRANSACTION: Final = 256
+# Range of the random part of a token above the ticks, so that two instances at the same time take different ones.
+TOKEN_SPREAD: Final = 1 << 32
+_log: Final = logging.getLogger("tidelog")
 
 
 class AsyncTidelogCheckpointStore:
@@ -37,8 +45,10 @@ class AsyncTidelogCheckpointStore:
 
     The handler gets an ``AsyncTransaction``: what it appends, the checkpoint, and positions of the consumer group with
     the consumer's name are committed together. The group's position in a journal is that of the first message that may
-    be read again, so its lag is the consumer's lag and retention keeps what the consumer needs. The channel contains
-    checkpoints only, and the store deletes old ones, for which the caller needs ``channel.truncate`` on it.
+    be read again, so its lag is the consumer's lag and retention keeps what the consumer needs. If more than 256
+    positions have changed, those beyond 256 are committed after the transaction, and with the next one if that fails.
+    The channel contains checkpoints only, and the store deletes old ones, for which the caller needs
+    ``channel.truncate`` on it; if this fails, it logs a warning and tries again at the next commit.
 
     Args:
         client: Client of the server, which the caller closes.
@@ -58,9 +68,13 @@ class AsyncTidelogCheckpointStore:
         self._token = 0
         # First tick of the last checkpoint; 0 before the first.
         self._last_tick = Tick(0)
+        # Commits since checkpoints were deleted.
         self._commits = 0
+        self._find = lookup(client)
         # The channel of each journal to whose channel the group is subscribed; empty for a journal that is missing.
         self._channels: dict[Journal, str] = {}
+        # The position of the group in each vchannel, as this acquisition has committed it.
+        self._positions: dict[str, Offset] = {}
 
     async def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
@@ -72,7 +86,7 @@ class AsyncTidelogCheckpointStore:
         checkpoint = await self._last_checkpoint()
         if self._last_tick:
             await self._client.trim(self._vchannel, self._last_tick)
-        self._token, self._commits, self._channels = token, 0, {}
+        self._token, self._commits, self._channels, self._positions = token, 0, {}, {}
         return checkpoint
 
     async def begin(self) -> AsyncTransaction:
@@ -86,29 +100,31 @@ class AsyncTidelogCheckpointStore:
 
     async def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
-        if self._transaction is None:
-            raise RuntimeError(NOT_OPEN)
         transaction, token = self._transaction, self._token
-        # Until the commit is known to have succeeded.
-        self._transaction, self._token = None, 0
-        positions = await self._positions(checkpoint)
+        if transaction is None or not token:
+            raise RuntimeError(NOT_OPEN)
+        # Until the commit is known to have succeeded. After an error, `rollback` ends the transaction.
+        self._token = 0
+        moved = await self._moved(checkpoint)
         try:
             await transaction.append(self._vchannel, parts_of(checkpoint.encode()), fencing_token=token)
-            transaction.commit_positions(positions)
+            transaction.commit_positions(moved[:POSITIONS_PER_TRANSACTION])
         except TransactionStateError as error:
             raise RuntimeError(ENDED_BY_HANDLER) from error
         try:
             result = await transaction.commit()
         except FencedError as error:
-            await transaction.rollback()
+            await self.rollback()
             if error.fencing_token != token:
                 raise
             raise ConsumerFencedError(self._consumer) from error
         assert result is not None, "the transaction has the messages of the checkpoint"
-        self._token, self._last_tick = token, result.results[self._vchannel].first_tick
+        self._transaction, self._token, self._last_tick = None, token, result.results[self._vchannel].first_tick
+        self._note(moved[:POSITIONS_PER_TRANSACTION])
+        await self._commit_positions(moved[POSITIONS_PER_TRANSACTION:])
         self._commits += 1
-        if self._commits % COMMITS_PER_TRIM == 0:
-            await self._client.trim(self._vchannel, self._last_tick)
+        if self._commits >= COMMITS_PER_TRIM:
+            await self._trim()
 
     async def rollback(self) -> None:
         """Discard the open transaction; does nothing if no transaction is open."""
@@ -118,7 +134,7 @@ class AsyncTidelogCheckpointStore:
         try:
             await transaction.rollback()
         except TransactionStateError:
-            # The handler has committed it, so there is nothing to discard.
+            # It is committed, by the handler or with an unknown outcome, so there is nothing to discard.
             return
 
     async def aclose(self) -> None:
@@ -126,41 +142,65 @@ class AsyncTidelogCheckpointStore:
         self._token = 0
         await self.rollback()
 
+    async def _commit_positions(self, positions: list[PositionCommit]) -> None:
+        """Commit positions of the group outside of the transaction; what fails is left to the next commit.
+
+        Why no error: the checkpoint is committed, and the consumer reads from it and not from the group.
+        """
+        try:
+            for begin in range(0, len(positions), POSITIONS_PER_TRANSACTION):
+                part = positions[begin : begin + POSITIONS_PER_TRANSACTION]
+                await self._client.commit_positions(part)
+                self._note(part)
+        except TidelogError as error:
+            warn(f"positions of group {self._consumer} were not committed", error)
+
+    async def _trim(self) -> None:
+        """Delete old checkpoints; if it fails, the next commit tries again."""
+        try:
+            await self._client.trim(self._vchannel, self._last_tick)
+            self._commits = 0
+        except TidelogError as error:
+            warn(f"old checkpoints of consumer {self._consumer} were not deleted from {self._vchannel}", error)
+
     async def _raise_token(self) -> int:
         """Set a fencing token that no other instance has, and return it."""
+        greatest = 0
         while True:
             # A tick is unique in the cluster and greater than earlier ones of the node.
-            token = (await self._client.allocate_ticks())[0]
+            token = token_above(greatest, (await self._client.allocate_ticks())[0])
             try:
                 await self._client.fence(self._vchannel, token)
-            except FencedError:
-                # Another instance took its token later, and was faster: acquire after it.
+            except FencedError as error:
+                # Another instance took its token later, and was faster: acquire after it. Or the token was set by an
+                # operator, or by a node whose clock was ahead.
+                greatest = error.actual_fencing_token
                 continue
             return token
 
-    async def _positions(self, checkpoint: Checkpoint) -> list[PositionCommit]:
-        """Return the positions of the group: in each journal, the first message that may have to be read again."""
+    async def _moved(self, checkpoint: Checkpoint) -> list[PositionCommit]:
+        """Return the group's positions that have changed: the first message that may have to be read again."""
         begins = checkpoint.begins()
         if missing := begins.keys() - self._channels.keys():
             await self._client.create_group(self._consumer, if_not_exists=True)
             for journal in sorted(missing):
                 self._channels[journal] = await self._subscribe(journal)
-        return [
-            PositionCommit(self._consumer, f"{self._channels[journal]}/0", begin)
-            for journal, begin in begins.items()
-            if self._channels[journal]
-        ]
+        moved = moved_positions(begins, self._channels, self._positions)
+        return [PositionCommit(self._consumer, vchannel, begin) for vchannel, begin in moved.items()]
+
+    def _note(self, positions: list[PositionCommit]) -> None:
+        """Note that positions are committed."""
+        self._positions.update((each.vchannel, each.next_tick) for each in positions)
 
     async def _subscribe(self, journal: Journal) -> str:
         """Subscribe the group to the channel of a journal and return its name; empty if the journal is missing."""
-        # What follows a semicolon is not part of the name; see ReadRequest.
-        name = journal.partition(";")[0]
-        found = await self._client.journals.list(ListRequest(LabelSelector(include=(LabelTerm("name", name),))))
-        if not found.journals:
+        try:
+            # What follows a semicolon is not part of the name; see ReadRequest.
+            spec = await self._find(journal.partition(";")[0])
+        except MissingJournalError:
             return ""
-        channel = found.journals[0].channel
-        await self._client.subscribe_group(self._consumer, channel)
-        return channel
+        await self._client.subscribe_group(self._consumer, spec.channel)
+        return spec.channel
 
     async def _last_checkpoint(self) -> Checkpoint:
         """Return the last checkpoint in the channel, and note its tick; an empty one at first."""
@@ -180,3 +220,35 @@ def parts_of(checkpoint: bytes) -> list[Message]:
     """Return the messages of an encoded checkpoint, whose types count down the messages that follow."""
     parts = [checkpoint[begin : begin + PART_BYTES] for begin in range(0, len(checkpoint), PART_BYTES)] or [b""]
     return [Message(part, type=len(parts) - 1 - index) for index, part in enumerate(parts)]
+
+
+def moved_positions(
+    begins: Mapping[Journal, Offset], channels: Mapping[Journal, str], committed: Mapping[str, Offset]
+) -> dict[str, Offset]:
+    """Return the positions of vchannels that differ from the committed ones.
+
+    Args:
+        begins: Position of each journal; of two names of one journal, the lower position counts.
+        channels: The channel of each journal; empty for a journal that is missing.
+        committed: The committed position of each vchannel.
+    """
+    positions: dict[str, Offset] = {}
+    for journal, begin in begins.items():
+        if channel := channels[journal]:
+            vchannel = f"{channel}/0"
+            positions[vchannel] = min(begin, positions.get(vchannel, begin))
+    return {vchannel: begin for vchannel, begin in positions.items() if committed.get(vchannel) != begin}
+
+
+def token_above(greatest: int, tick: int) -> int:
+    """Return a fencing token above ``greatest`` that no other instance has: ``tick``, which is unique, if it is larger.
+
+    Otherwise it is a random one, because setting the token that a vchannel has succeeds: two instances that both took
+    the next number would not fence each other.
+    """
+    return tick if tick > greatest else greatest + 1 + secrets.randbelow(TOKEN_SPREAD)
+
+
+def warn(what: str, error: TidelogError) -> None:
+    """Log what the next commit tries again, because the checkpoint of this one is committed."""
+    _log.warning("%s; the next commit tries again: %s", what, error)
