@@ -109,7 +109,8 @@ class Journals:
         await self._directory.ownership.notify(created)
         if plan.gone:
             hit(Failpoint.JOURNAL_MID_DELETE)
-            await self._collect()
+            # The delete is committed: an error would say that it had no effect.
+            await self._try_to_collect()
         return result
 
     async def _commit(self, plan: Plan, tenant: Tenant) -> list[ChannelRecord]:
@@ -155,11 +156,15 @@ class Journals:
         while True:
             await self._may_have_orphans.wait()
             self._may_have_orphans.clear()
-            try:
-                await self._collect()
-            except TidelogServerError as error:
-                # The channels cannot be found by name any more; they are destroyed at the next change or start.
-                _log.warning("journals_not_collected", error=str(error))
+            await self._try_to_collect()
+
+    async def _try_to_collect(self) -> None:
+        try:
+            await self._collect()
+        except TidelogServerError as error:
+            # The channels cannot be found by name any more; they are destroyed at the next delete, or the next change
+            # in a cluster, or the next start.
+            _log.warning("journals_not_collected", error=str(error))
 
     async def _collect(self) -> None:
         async with self._directory.changes:

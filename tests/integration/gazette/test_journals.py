@@ -12,6 +12,8 @@ import pytest
 import tidelog
 from tidelog.admin.journal_types import JournalChange, JournalDelete, JournalSpec, JournalUpsert, ListRequest
 from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog_server.channels.lifecycle import Lifecycle
+from tidelog_server.core.errors import ShutdownError
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
 
@@ -202,6 +204,28 @@ async def test_journals_and_their_frames_are_there_after_a_restart(tmp_path: Pat
     async with running_server(tmp_path / "log") as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
         for journal in listed:
             assert await payloads(client, f"{journal.channel}/0") == [b"frame\n"] * 3
+
+
+@pytest.mark.parametrize("collector", ["the next start", "the next delete"])
+async def test_a_delete_succeeds_even_if_its_channel_cannot_be_destroyed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: str
+) -> None:
+    async def refuse(*_: object, **__: object) -> list[str]:
+        raise ShutdownError
+
+    async with running_server(tmp_path / "log") as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
+        deleted, other = await client.journals.apply([JournalUpsert(name) for name in NAMES[:2]])
+        with monkeypatch.context() as patched:
+            patched.setattr(Lifecycle, "destroy", refuse)
+            assert await client.journals.apply([JournalDelete(deleted.name)]) == ()
+        assert await names(client) == [other.name]
+        assert len([each async for each in client.list_channels("_journal.")]) == 2
+        if collector == "the next delete":
+            await client.journals.apply([JournalDelete(other.name)])
+            assert [each async for each in client.list_channels("_journal.")] == []
+    async with running_server(tmp_path / "log") as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
+        left = {each.channel for each in (await client.journals.list()).journals}
+        assert {each.name async for each in client.list_channels("_journal.")} == left
 
 
 def test_the_synchronous_client_has_the_same_calls(tidelog_client: tidelog.Client) -> None:
