@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tidelog import AsyncClient
-from tidelog.errors import TidelogError
+from tidelog.errors import BufferFullError, TidelogError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
@@ -394,6 +394,35 @@ async def test_a_read_that_ends_is_an_error_that_names_the_journal(
         await Counting(client, tmp_path / "db").run()
 
 
+async def test_a_handler_publishes_as_much_as_the_option_allows(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, [0])
+
+    async def handle(_: Envelope, __: sqlite3.Connection, publisher: AsyncPublisher) -> None:
+        for number in range(100):
+            publisher.publish_uncommitted(to_journal(OUTPUTS[0]), Record(number))
+        await consumer.stop()
+
+    async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "db", "publishing")) as store:
+        consumer = AsyncConsumer(client, store, INPUTS, new_record, handle, max_pending_bytes=2_000)
+        with pytest.raises(BufferFullError, match="raise max_pending_bytes"):
+            await consumer.run()
+        assert (await committed(client, OUTPUTS))[0] == []
+        consumer = AsyncConsumer(client, store, INPUTS, new_record, handle, max_pending_bytes=40_000)
+        async with asyncio.timeout(60):
+            await consumer.run()
+        assert (await committed(client, OUTPUTS))[0] == list(range(100))
+
+
+async def test_a_stop_before_the_run_ends_that_run_only(client: AsyncClient, tmp_path: Path) -> None:
+    await publish(client, range(10))
+    counting = Counting(client, tmp_path / "db", 10)
+    await counting.consumer.stop()
+    await counting.run()
+    assert counting.seen == set()
+    await counting.run()
+    assert counted(tmp_path / "db") == dict.fromkeys(range(10), 1)
+
+
 async def test_a_missing_journal_is_named(client: AsyncClient, tmp_path: Path) -> None:
     async with aclosing(AsyncSqliteCheckpointStore(tmp_path / "db", "counting")) as store:
         consumer = AsyncConsumer(client, store, ["no/such/journal"], new_record, Counting(client, tmp_path).handle)
@@ -401,7 +430,14 @@ async def test_a_missing_journal_is_named(client: AsyncClient, tmp_path: Path) -
             await consumer.run()
 
 
-@pytest.mark.parametrize(("journals", "options", "text"), [([], {}, "no journals"), (INPUTS, {"max_messages": 0}, "0")])
+@pytest.mark.parametrize(
+    ("journals", "options", "text"),
+    [
+        ([], {}, "no journals"),
+        (INPUTS, {"max_messages": 0}, "max_messages is 0"),
+        (INPUTS, {"max_pending_bytes": 0}, "max_pending_bytes is 0"),
+    ],
+)
 def test_invalid_options_are_refused(tmp_path: Path, journals: list[str], options: dict[str, Any], text: str) -> None:
     client = AsyncClient()
     store = AsyncSqliteCheckpointStore(tmp_path / "db", "counting")

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Generic
 
 from tidelog.gazette.ack_intents import AckIntent
+from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.consumers.consumer import (
     ACK_TXN,
@@ -192,6 +193,8 @@ class Consumer(Generic[ConsumedT]):
         max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last. They are
             counted from when the positions first moved.
         ring_size: Messages of open transactions that are held in memory; others are read again when they are committed.
+        max_pending_bytes: Memory for published messages that are not acknowledged, with 48 bytes for each besides its
+            own. What the handler publishes for one message must fit into half of it, or BufferFullError may be raised.
     """
 
     def __init__(
@@ -206,9 +209,12 @@ class Consumer(Generic[ConsumedT]):
         max_messages: int = DEFAULT_MAX_MESSAGES,
         max_delay_s: float = DEFAULT_MAX_DELAY_S,
         ring_size: int = DEFAULT_RING_SIZE,
+        max_pending_bytes: int = DEFAULT_PENDING_BYTES,
     ) -> None:
         if max_messages < 1:
             raise ValueError(f"max_messages is {max_messages}, expected at least 1")
+        if max_pending_bytes < 1:
+            raise ValueError(f"max_pending_bytes is {max_pending_bytes}, expected at least 1")
         self._client = client
         self._store = store
         self._names = tuple(dict.fromkeys(journals))
@@ -220,6 +226,7 @@ class Consumer(Generic[ConsumedT]):
         self._max_messages = max_messages
         self._max_delay_s = max_delay_s
         self._ring_size = ring_size
+        self._max_pending_bytes = max_pending_bytes
         self._pages: Pages | None = None
         self._is_stopping = False
 
@@ -243,7 +250,7 @@ class Consumer(Generic[ConsumedT]):
         checkpoint = self._store.acquire()
         hit(Failpoint.ACQUIRED)
         try:
-            with JournalClient(self._client) as journals:
+            with JournalClient(self._client, max_pending_bytes=self._max_pending_bytes) as journals:
                 journals.write_ack_intents(checkpoint.intents)
                 hit(Failpoint.RECOVERED)
                 self._consume(journals, checkpoint)
@@ -252,7 +259,11 @@ class Consumer(Generic[ConsumedT]):
             self._store.rollback()
 
     def stop(self) -> None:
-        """Make ``run`` commit what was handled and return, after the page that it handles."""
+        """Make ``run`` commit what was handled and return, after the page that it handles.
+
+        Before ``run``, it counts too: the next ``run`` completes the store's last commit and returns without reading.
+        The ``run`` after that consumes again.
+        """
         self._is_stopping = True
         if self._pages is not None:
             self._pages.wake()

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from tidelog.client import AsyncClient
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_service import AsyncJournalClient
+from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.consumers.failpoints import Failpoint, hit, is_armed
 from tidelog.gazette.consumers.handlers import AsyncHandler
@@ -209,6 +209,8 @@ class AsyncConsumer(Generic[ConsumedT]):
         max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last. They are
             counted from when the positions first moved.
         ring_size: Messages of open transactions that are held in memory; others are read again when they are committed.
+        max_pending_bytes: Memory for published messages that are not acknowledged, with 48 bytes for each besides its
+            own. What the handler publishes for one message must fit into half of it, or BufferFullError may be raised.
     """
 
     def __init__(
@@ -223,9 +225,12 @@ class AsyncConsumer(Generic[ConsumedT]):
         max_messages: int = DEFAULT_MAX_MESSAGES,
         max_delay_s: float = DEFAULT_MAX_DELAY_S,
         ring_size: int = DEFAULT_RING_SIZE,
+        max_pending_bytes: int = DEFAULT_PENDING_BYTES,
     ) -> None:
         if max_messages < 1:
             raise ValueError(f"max_messages is {max_messages}, expected at least 1")
+        if max_pending_bytes < 1:
+            raise ValueError(f"max_pending_bytes is {max_pending_bytes}, expected at least 1")
         self._client = client
         self._store = store
         self._names = tuple(dict.fromkeys(journals))
@@ -237,6 +242,7 @@ class AsyncConsumer(Generic[ConsumedT]):
         self._max_messages = max_messages
         self._max_delay_s = max_delay_s
         self._ring_size = ring_size
+        self._max_pending_bytes = max_pending_bytes
         self._pages: AsyncPages | None = None
         self._is_stopping = False
 
@@ -260,7 +266,7 @@ class AsyncConsumer(Generic[ConsumedT]):
         checkpoint = await self._store.acquire()
         hit(Failpoint.ACQUIRED)
         try:
-            async with AsyncJournalClient(self._client) as journals:
+            async with AsyncJournalClient(self._client, max_pending_bytes=self._max_pending_bytes) as journals:
                 # Ordering: before anything is read, because what is read may depend on what they acknowledge.
                 await journals.write_ack_intents(checkpoint.intents)
                 hit(Failpoint.RECOVERED)
@@ -270,7 +276,11 @@ class AsyncConsumer(Generic[ConsumedT]):
             await self._store.rollback()
 
     async def stop(self) -> None:
-        """Make ``run`` commit what was handled and return, after the page that it handles."""
+        """Make ``run`` commit what was handled and return, after the page that it handles.
+
+        Before ``run``, it counts too: the next ``run`` completes the store's last commit and returns without reading.
+        The ``run`` after that consumes again.
+        """
         self._is_stopping = True
         if self._pages is not None:
             await self._pages.wake()
