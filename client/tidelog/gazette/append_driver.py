@@ -13,7 +13,7 @@ from tidelog.append.producer import AsyncProducer
 from tidelog.client import AsyncClient
 from tidelog.errors import AppendUnknownError, ClosedError, ProducerStoppedError, TidelogError, copy_of
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room
+from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room, closed_error
 from tidelog.gazette.errors import MissingJournalError
 from tidelog.gazette.messages import Journal
 from tidelog.types import AppendResult
@@ -84,7 +84,7 @@ class AppendDriver(Generic[Handle]):
         queue = self.queues.get(journal)
         if queue is None:
             if self._is_closed:
-                raise ClosedError(f"the journal client is closed: create a new one to append to {journal}")
+                raise closed_error(journal)
             queue = self.queues[journal] = JournalQueue(
                 journal, self._room, partial(self._make, journal), partial(self._wake, journal)
             )
@@ -143,7 +143,10 @@ class AppendDriver(Generic[Handle]):
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         for queue in self.queues.values():
-            self._stop(queue, ClosedError(f"the journal client was closed before it appended to {queue.journal}"))
+            error = ClosedError(f"the journal client was closed before it appended to {queue.journal}")
+            with self._lock:
+                unsent = queue.close(error)
+            self._fail_unsent(unsent, error)
 
     def _wake(self, journal: Journal) -> None:
         self._soon(partial(self._pump, journal))
@@ -208,8 +211,11 @@ class AppendDriver(Generic[Handle]):
     def _stop(self, queue: JournalQueue[Handle], error: TidelogError) -> None:
         with self._lock:
             unsent = queue.stop(error)
+        self._fail_unsent(unsent, queue.stopped())
+
+    def _fail_unsent(self, unsent: Iterable[FrameBatch[Handle]], error: TidelogError) -> None:
         for batch in unsent:
-            _fail(batch, queue.stopped())
+            _fail(batch, error)
         self._free_room()
 
     def _dependency_done(self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], done: AnyFuture) -> None:

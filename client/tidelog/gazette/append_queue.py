@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, Self, TypeVar
 
-from tidelog.errors import BufferFullError, ProducerStoppedError, TidelogError
+from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
 
 Handle = TypeVar("Handle")
@@ -77,8 +77,8 @@ class JournalQueue(Generic[Handle]):
         unwritten_intents: Acknowledgements that a publisher has built and that are not appended yet.
     """
 
-    __slots__ = ("_begun", "_closed", "_gathering", "_in_flight", "_make", "_room", "failure", "journal", "last",
-                 "unwritten_intents")  # fmt: skip
+    __slots__ = ("_begun", "_closed", "_gathering", "_in_flight", "_is_closed", "_make", "_room", "failure", "journal",
+                 "last", "unwritten_intents")  # fmt: skip
 
     def __init__(self, journal: str, room: Room, make: Callable[[], Handle], begun: Callable[[], None]) -> None:
         """Create an empty queue.
@@ -99,6 +99,7 @@ class JournalQueue(Generic[Handle]):
         self._gathering: FrameBatch[Handle] | None = None
         self._closed: deque[FrameBatch[Handle]] = deque()
         self._in_flight = 0
+        self._is_closed = False
 
     def add(self, frame: bytes) -> Handle:
         """Append ``frame`` after everything that was added before, and return the handle of its batch.
@@ -107,6 +108,7 @@ class JournalQueue(Generic[Handle]):
             TypeError: The frame is not bytes. It was not added.
             BufferFullError: There is no room. The frame was not added.
             ProducerStoppedError: An earlier append to the journal failed. The frame was not added.
+            ClosedError: The queue is closed. The frame was not added.
         """
         if type(frame) is not bytes:
             raise self._type_error(frame)
@@ -135,7 +137,7 @@ class JournalQueue(Generic[Handle]):
         Its size is counted, but it is accepted without room, because only acknowledgements free what waits for them.
 
         Raises:
-            TypeError, ProducerStoppedError: As ``add``.
+            TypeError, ProducerStoppedError, ClosedError: As ``add``.
         """
         if type(frame) is not bytes:
             raise self._type_error(frame)
@@ -182,8 +184,15 @@ class JournalQueue(Generic[Handle]):
         self._room.used_bytes -= sum(batch.size_bytes for batch in unsent)
         return unsent
 
-    def stopped(self) -> ProducerStoppedError:
-        """Return the error of appends after the failed one."""
+    def close(self, error: ClosedError) -> list[FrameBatch[Handle]]:
+        """Refuse further frames with ClosedError, also after a failure; otherwise as ``stop``."""
+        self._is_closed = True
+        return self.stop(error)
+
+    def stopped(self) -> TidelogError:
+        """Return the error of appends after the failed one, or after ``close``."""
+        if self._is_closed:
+            return closed_error(self.journal)
         error = ProducerStoppedError(
             f"appends to {self.journal} stopped because an earlier one failed ({self.failure}): create another journal "
             "client and another publisher, and continue from the last checkpoint"
@@ -221,3 +230,8 @@ class JournalQueue(Generic[Handle]):
             f"{self._room.used_bytes} bytes wait to be acknowledged, the limit is {self._room.limit_bytes}: wait for "
             "room(), or raise max_pending_bytes"
         )
+
+
+def closed_error(journal: str) -> ClosedError:
+    """Return the error of appends to a closed journal client."""
+    return ClosedError(f"the journal client is closed: create a new one to append to {journal}")

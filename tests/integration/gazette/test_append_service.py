@@ -157,10 +157,29 @@ async def test_what_was_not_sent_when_the_block_raised_is_dropped(client: AsyncC
             append = journals.append("one/journal", b"frame")
             raise ValueError("of the caller")
     assert append is not None
-    with pytest.raises(ProducerStoppedError):
+    with pytest.raises(ClosedError, match="was closed before it appended to one/journal"):
         await append
-    with pytest.raises(ClosedError, match="the journal client is closed"):
-        journals.append("two/journal", b"frame")
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+async def test_a_closed_client_refuses_appends_to_journals_it_knows_and_to_others(
+    client: AsyncClient, *, has_failed: bool
+) -> None:
+    journals = AsyncJournalClient(client, find=find)
+    await journals.append("one/journal", b"frame")
+    if has_failed:
+        with pytest.raises(ChannelNotFoundError):
+            await journals.append("gone/journal", b"frame")
+        with pytest.raises(ChannelNotFoundError):
+            await journals.aclose()
+    else:
+        await journals.aclose()
+
+    for journal in ("one/journal", "two/journal", "gone/journal"):
+        with pytest.raises(ClosedError, match=f"client is closed: create a new one to append to {journal}"):
+            journals.append(journal, b"frame")
+        with pytest.raises(ClosedError, match="the journal client is closed"):
+            journals.append(journal, b"ack", dependencies=())
 
 
 def test_the_memory_must_be_positive() -> None:

@@ -164,5 +164,5 @@ def test_what_was_not_sent_when_the_block_raised_is_dropped(client: Client) -> N
         append = journals.append(A, b"frame", dependencies=[gate])
         raise ValueError("of the caller")
     assert append is not None
-    with pytest.raises(ProducerStoppedError):
+    with pytest.raises(ClosedError, match="was closed before it appended"):
         append.result()
