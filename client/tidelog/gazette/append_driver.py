@@ -11,7 +11,14 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.producer import AsyncProducer
 from tidelog.client import AsyncClient
-from tidelog.errors import AppendUnknownError, ClosedError, ProducerStoppedError, TidelogError, copy_of
+from tidelog.errors import (
+    AppendUnknownError,
+    ChannelNotFoundError,
+    ClosedError,
+    ProducerStoppedError,
+    TidelogError,
+    copy_of,
+)
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import FrameBatch, JournalQueue, Room, closed_error
 from tidelog.gazette.errors import MissingJournalError
@@ -112,10 +119,25 @@ class AppendDriver(Generic[Handle]):
                 if intent.journal not in self._producers:
                     await self._find(intent.journal)
             except MissingJournalError:
-                warn_missing(intent)
+                _warn_missing(intent)
             else:
                 found.append(intent)
         return found
+
+    async def drop(self, intent: AckIntent, handle: Handle, error: TidelogError) -> None:
+        """Report that an intent is dropped, if its journal was deleted before it was appended; else raise ``error``.
+
+        If nothing but the intent was lost, the queue is dropped as well: its failure must not stop other journals.
+        """
+        if not isinstance(error, ChannelNotFoundError) and not isinstance(error.__cause__, MissingJournalError):
+            raise error
+        _warn_missing(intent)
+        with self._lock:
+            queue = self.queues.get(intent.journal)
+            if queue is not None and queue.lost_only(handle):
+                del self.queues[intent.journal]
+                self._producers.pop(intent.journal, None)
+                self._opening.pop(intent.journal, None)
 
     def pending_except(self, journal: Journal) -> list[Handle]:
         """Return the last append of each journal but one, if it is not done or the journal has failed."""
@@ -153,7 +175,10 @@ class AppendDriver(Generic[Handle]):
 
     def _pump(self, journal: Journal) -> None:
         """Send the batches of a journal that may be sent now."""
-        queue, producer = self.queues[journal], self._producers.get(journal)
+        queue, producer = self.queues.get(journal), self._producers.get(journal)
+        if queue is None:
+            # It was dropped; see `drop`.
+            return
         if producer is None:
             if journal not in self._opening and not self._is_closed:
                 self._opening[journal] = asyncio.create_task(self._open(queue), name=f"tidelog-journal-{journal}")
@@ -204,9 +229,9 @@ class AppendDriver(Generic[Handle]):
 
     def _failed(self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], error: TidelogError) -> None:
         with self._lock:
-            queue.settled(batch)
+            unsent = queue.failed(batch, error)
         _fail(batch, error)
-        self._stop(queue, error)
+        self._fail_unsent(unsent, queue.stopped())
 
     def _stop(self, queue: JournalQueue[Handle], error: TidelogError) -> None:
         with self._lock:
@@ -236,7 +261,7 @@ class AppendDriver(Generic[Handle]):
                 waiter.set_result(None)
 
 
-def warn_missing(intent: AckIntent) -> None:
+def _warn_missing(intent: AckIntent) -> None:
     """Report that an intent is dropped."""
     _log.warning("journal %s does not exist: its acknowledgement is dropped, as its messages were", intent.journal)
 

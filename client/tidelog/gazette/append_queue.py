@@ -74,11 +74,12 @@ class JournalQueue(Generic[Handle]):
         journal: Name of the journal.
         last: The batch that was begun last; None before the first.
         failure: What stopped the queue; None while it works.
+        lost_frames: Number of frames that were not appended, or whose outcome is unknown.
         unwritten_intents: Acknowledgements that a publisher has built and that are not appended yet.
     """
 
     __slots__ = ("_begun", "_closed", "_gathering", "_in_flight", "_is_closed", "_make", "_room", "failure", "journal",
-                 "last", "unwritten_intents")  # fmt: skip
+                 "last", "lost_frames", "unwritten_intents")  # fmt: skip
 
     def __init__(self, journal: str, room: Room, make: Callable[[], Handle], begun: Callable[[], None]) -> None:
         """Create an empty queue.
@@ -92,6 +93,7 @@ class JournalQueue(Generic[Handle]):
         self.journal = journal
         self.last: FrameBatch[Handle] | None = None
         self.failure: TidelogError | None = None
+        self.lost_frames = 0
         self.unwritten_intents: set[bytes] = set()
         self._room = room
         self._make = make
@@ -173,6 +175,17 @@ class JournalQueue(Generic[Handle]):
         self._in_flight -= 1
         self._room.used_bytes -= batch.size_bytes
 
+    def failed(self, batch: FrameBatch[Handle], error: TidelogError) -> list[FrameBatch[Handle]]:
+        """Record that a batch in flight has failed; otherwise as ``stop``."""
+        self.settled(batch)
+        self.lost_frames += len(batch.frames)
+        return self.stop(error)
+
+    def lost_only(self, handle: Handle) -> bool:
+        """Return whether the batch of ``handle`` has failed with one frame, and no other frame is lost or in flight."""
+        is_last = self.last is not None and self.last.handle is handle
+        return is_last and self.lost_frames == 1 and not self._in_flight
+
     def stop(self, error: TidelogError) -> list[FrameBatch[Handle]]:
         """Stop at the first failure; return the batches that were not sent, and never will be."""
         if self.failure is not None:
@@ -181,6 +194,7 @@ class JournalQueue(Generic[Handle]):
         self._close()
         unsent = list(self._closed)
         self._closed.clear()
+        self.lost_frames += sum(len(batch.frames) for batch in unsent)
         self._room.used_bytes -= sum(batch.size_bytes for batch in unsent)
         return unsent
 

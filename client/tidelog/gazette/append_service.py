@@ -8,9 +8,9 @@ from typing import Any, Final, Self, TypeAlias
 
 from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
-from tidelog.errors import ChannelNotFoundError
+from tidelog.errors import ChannelNotFoundError, ProducerStoppedError
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
+from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner
 from tidelog.gazette.append_queue import JournalQueue, Room
 from tidelog.gazette.journal_lookup import finder, owner_function
 from tidelog.gazette.messages import Journal
@@ -151,8 +151,8 @@ class AsyncJournalClient:
         for intent, append in zip(existing, self.append_ack_intents(existing), strict=True):
             try:
                 await append
-            except ChannelNotFoundError:
-                warn_missing(intent)
+            except (ChannelNotFoundError, ProducerStoppedError) as error:
+                await self._driver.drop(intent, append, error)
 
     async def flush(self) -> None:
         """Return once everything appended so far is acknowledged.

@@ -10,9 +10,9 @@ from typing import Any, Self, TypeAlias
 from tidelog.admin.journal_types import JournalSpec
 from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
-from tidelog.errors import ChannelNotFoundError
+from tidelog.errors import ChannelNotFoundError, ProducerStoppedError
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner, warn_missing
+from tidelog.gazette.append_driver import AppendDriver, FindJournal, FindOwner
 from tidelog.gazette.append_queue import JournalQueue, Room
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
 from tidelog.gazette.messages import Journal
@@ -115,8 +115,8 @@ class JournalClient:
         for intent, append in zip(existing, self.append_ack_intents(existing), strict=True):
             try:
                 append.result()
-            except ChannelNotFoundError:
-                warn_missing(intent)
+            except (ChannelNotFoundError, ProducerStoppedError) as error:
+                background.run(self._driver.drop(intent, append, error))
 
     def flush(self) -> None:
         """Wait until everything appended before is acknowledged. See ``AsyncJournalClient.flush``."""

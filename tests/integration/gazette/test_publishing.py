@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import JournalDelete, JournalUpsert
+from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert
 from tidelog.admin.labels import LabelSet
-from tidelog.errors import ProducerStoppedError
+from tidelog.errors import ChannelNotFoundError, ProducerStoppedError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.errors import MissingJournalError
@@ -145,6 +145,48 @@ async def test_an_intent_is_dropped_too_if_its_journal_is_deleted_while_it_is_in
         await write_ack_intents(journals, publisher.build_ack_intents())
 
     assert "journal a/journal does not exist" in caplog.text
+    # The failure of the journal is dropped with it: other journals work, and it can be created again.
+    other = AsyncPublisher(journals)
+    await other.publish_uncommitted(to(B), note("2"))
+    await create(client, A)
+    other.publish_uncommitted(to(A), note("2"))
+    await journals.flush()
+    await write_ack_intents(journals, other.build_ack_intents())
+    await journals.aclose()
+    for journal in (A, B):
+        assert await messages(client, journal) == [(Flags.CONTINUE_TXN, "2"), (Flags.ACK_TXN, "")]
+
+
+async def test_an_intent_is_dropped_too_if_its_journal_is_deleted_after_the_first_lookup(client: AsyncClient) -> None:
+    source = AsyncJournalClient(client)
+    lookups = 0
+
+    async def find(journal: str) -> JournalSpec:
+        nonlocal lookups
+        lookups += 1
+        if lookups == 2:
+            await client.journals.apply([JournalDelete(A)])
+        return await source.find(journal)
+
+    journals = AsyncJournalClient(client, find=find)
+    await write_ack_intents(journals, [AckIntent(A, b'{"uuid":"00000000-0000-1000-8002-0123456789ab"}\n')])
+
+    assert lookups == 2
+    await journals.aclose()
+
+
+async def test_the_failure_of_a_journal_remains_if_more_than_an_intent_was_lost(client: AsyncClient) -> None:
+    journals = AsyncJournalClient(client)
+    publisher = AsyncPublisher(journals)
+    await publisher.publish_uncommitted(to(A), note("1"))
+    await client.journals.apply([JournalDelete(A)])
+    writing = asyncio.ensure_future(write_ack_intents(journals, publisher.build_ack_intents()))
+    await asyncio.wait([writing], timeout=0)
+    publisher.publish_uncommitted(to(A), note("2"))
+    await writing
+
+    with pytest.raises((ChannelNotFoundError, ProducerStoppedError)):
+        await journals.flush()
 
 
 async def test_appends_to_a_journal_that_does_not_exist_fail(client: AsyncClient) -> None:

@@ -127,6 +127,17 @@ def test_intents_are_written_again_after_a_crash(client: Client, caplog: pytest.
     assert "journal b/journal does not exist" in caplog.text
 
 
+def test_the_failure_of_a_journal_is_dropped_with_its_intent(client: Client) -> None:
+    client.journals.apply([JournalUpsert(A, LabelSet.of({"content-type": JSON_LINES}), 0)])
+    with JournalClient(client) as journals:
+        publisher = Publisher(journals)
+        publisher.publish_uncommitted(to(A), note("1"))
+        journals.flush()
+        client.journals.apply([JournalDelete(A)])
+        journals.write_ack_intents(publisher.build_ack_intents())
+        journals.flush()
+
+
 def test_a_failure_stops_the_journal(client: Client) -> None:
     failed: Future[None] = Future()
     journals = JournalClient(client, find=find)
