@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self
 
 import grpc.aio
 
-from tidelog.errors import ClosedError, DataLossError, ServerError, TidelogError
+from tidelog.errors import ClosedError, DataLossError, ServerError, TidelogError, UnavailableError
 from tidelog.read import protocol as _requests
 from tidelog.read.positions import At
 from tidelog.read.reader_watch import Patience, ReaderWatch
@@ -198,6 +198,14 @@ class ScanCore:
             # Raised before there is a call: there is no connection, or the names could not be resolved.
             self._hang_up(absence)
             return absence
+        if response is None and self._call is not None and self.plan.until.kind == "follow":
+            # The server never ends a following scan without an error, but a proxy may, such as one that is restarted.
+            error = UnavailableError(
+                "the call of a following scan ended without an error, and the server never ends it: check proxies "
+                "between client and server"
+            )
+            self._hang_up(error)
+            return error
         self._watch.answered(self)
         self._accept(response)
         return None
