@@ -83,6 +83,7 @@ class AppendDriver(Generic[Handle]):
         self._lock = lock
         self._producers: dict[Journal, AsyncProducer] = {}
         self._opening: dict[Journal, asyncio.Task[None]] = {}
+        self._sending: set[asyncio.Future[AppendResult]] = set()
         self._room_waiters: list[asyncio.Future[None]] = []
         self._is_closed = False
 
@@ -158,6 +159,11 @@ class AppendDriver(Generic[Handle]):
             self._room_waiters.append(waiter)
             await waiter
 
+    async def answered(self) -> None:
+        """Return once the outcome of everything that was sent is known, or given up; also after ``aclose``."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
     async def aclose(self) -> None:
         """Stop looking up journals, and fail what was not sent with ClosedError."""
         self._is_closed = True
@@ -194,6 +200,7 @@ class AppendDriver(Generic[Handle]):
             except Exception as error:  # noqa: BLE001 - the batch reports what was raised
                 self._failed(queue, batch, _reported(queue, error))
             else:
+                self._sending.add(sending)
                 sending.add_done_callback(partial(self._answered, queue, batch))
 
     async def _open(self, queue: JournalQueue[Handle]) -> None:
@@ -216,6 +223,7 @@ class AppendDriver(Generic[Handle]):
     def _answered(
         self, queue: JournalQueue[Handle], batch: FrameBatch[Handle], sending: "asyncio.Future[AppendResult]"
     ) -> None:
+        self._sending.discard(sending)
         error = asyncio.CancelledError() if sending.cancelled() else sending.exception()
         if error is not None:
             self._failed(queue, batch, error if isinstance(error, TidelogError) else _unknown(queue, error))

@@ -169,6 +169,14 @@ class AsyncJournalClient:
         """Return once at most half of ``max_pending_bytes`` is in use."""
         await self._driver.room()
 
+    async def answered(self) -> None:
+        """Return once the outcome of everything that was sent is known, or given up; call it after an error.
+
+        A batch without an answer is sent again, also after ``aclose``: it may be stored after what another journal
+        client appends. Takes up to ``Retry.give_up_s`` of the client.
+        """
+        await self._driver.answered()
+
     async def aclose(self) -> None:
         """Flush, and refuse further appends.
 

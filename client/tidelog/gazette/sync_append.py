@@ -129,6 +129,10 @@ class JournalClient:
         """Wait until at most half of ``max_pending_bytes`` is in use."""
         background.run(self._driver.room())
 
+    def answered(self) -> None:
+        """Wait until the outcome of everything that was sent is known. See ``AsyncJournalClient.answered``."""
+        background.run(self._driver.answered())
+
     def close(self) -> None:
         """Flush, and refuse further appends. See ``AsyncJournalClient.aclose``."""
         try:

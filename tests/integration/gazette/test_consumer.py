@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tidelog import AsyncClient
+from tidelog import AsyncClient, Retry
 from tidelog.errors import BufferFullError, TidelogError
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
@@ -33,6 +33,7 @@ from tidelog.gazette.stores import AsyncSqliteCheckpointStore, AsyncTidelogCheck
 from tidelog.gazette.uuids import Flags, build_uuid, get_flags
 from tidelog.testing import server
 from tidelog_testing.parts.gazette_records import Record, by_number, create_journals, new_record, to_journal
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 INPUTS = ["numbers/in/part-0", "numbers/in/part-1"]
 OUTPUTS = ["numbers/out/part-0", "numbers/out/part-1"]
@@ -277,6 +278,53 @@ async def test_a_cancelled_run_resumes(client: AsyncClient, tmp_path: Path) -> N
     await Counting(client, tmp_path / "db", left).run()
     assert counted(tmp_path / "db") == dict.fromkeys(range(300), 1)
     assert await committed(client, OUTPUTS) == (list(range(300)), False)
+
+
+async def test_a_run_after_an_error_waits_for_what_the_one_before_has_sent(tmp_path: Path) -> None:
+    """Otherwise a batch that is sent again after the server's restart could be stored behind its roll-back."""
+    settings = lasting_port()
+    servers = [ServerProcess(tmp_path / "data", settings)]
+    seen: set[int] = set()
+
+    async def handle(envelope: Envelope, _: sqlite3.Connection, publisher: AsyncPublisher) -> None:
+        assert isinstance(envelope.message, Record)
+        number = envelope.message.number
+        publisher.publish_uncommitted(to_journal(OUTPUTS[0]), Record(number))
+        if number == 5 and number not in seen:
+            servers[0].kill()
+            for extra in range(100, 104):
+                # Sent in batches of their own, of which none is answered.
+                for _turn in range(5):
+                    await asyncio.sleep(0)
+                publisher.publish_uncommitted(to_journal(OUTPUTS[0]), Record(extra))
+            seen.add(number)
+            raise ZeroDivisionError
+        seen.add(number)
+        if number == 9:
+            await consumer.stop()
+
+    try:
+        async with (
+            AsyncClient(servers[0].grpc, retry=Retry(base_s=0.02, cap_s=0.2)) as client,
+            aclosing(AsyncSqliteCheckpointStore(tmp_path / "db", "counting")) as store,
+        ):
+            await create_journals(client, [*INPUTS, *OUTPUTS])
+            async with publishing(client) as (journals, publisher):
+                for number in range(10):
+                    publisher.publish_committed(to_journal(INPUTS[0]), Record(number))
+                await journals.flush()
+            consumer = AsyncConsumer(
+                client, store, INPUTS[:1], new_record, handle, outputs={OUTPUTS[0]: Record()}, max_messages=2
+            )
+            with pytest.raises(ZeroDivisionError):
+                await consumer.run()
+            resumed = asyncio.create_task(consumer.run())
+            servers.append(await asyncio.to_thread(ServerProcess, tmp_path / "data", settings))
+            await asyncio.wait_for(resumed, 60)
+            assert await committed(client, OUTPUTS) == (list(range(10)), False)
+    finally:
+        for server_process in servers:
+            server_process.kill()
 
 
 async def test_positions_are_those_of_the_last_commit(client: AsyncClient, tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ class Consumer(Generic[ConsumedT]):
         self._max_pending_bytes = max_pending_bytes
         self._pages: Pages | None = None
         self._is_stopping = False
+        self._journals: JournalClient | None = None
 
     @property
     def is_running(self) -> bool:
@@ -250,7 +251,10 @@ class Consumer(Generic[ConsumedT]):
         checkpoint = self._store.acquire()
         hit(Failpoint.ACQUIRED)
         try:
+            if self._journals is not None:
+                self._journals.answered()
             with JournalClient(self._client, max_pending_bytes=self._max_pending_bytes) as journals:
+                self._journals = journals
                 journals.write_ack_intents(checkpoint.intents)
                 hit(Failpoint.RECOVERED)
                 self._consume(journals, checkpoint)

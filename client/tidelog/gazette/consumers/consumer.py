@@ -245,6 +245,8 @@ class AsyncConsumer(Generic[ConsumedT]):
         self._max_pending_bytes = max_pending_bytes
         self._pages: AsyncPages | None = None
         self._is_stopping = False
+        # Of the last run; None before the first.
+        self._journals: AsyncJournalClient | None = None
 
     @property
     def is_running(self) -> bool:
@@ -266,7 +268,12 @@ class AsyncConsumer(Generic[ConsumedT]):
         checkpoint = await self._store.acquire()
         hit(Failpoint.ACQUIRED)
         try:
+            if self._journals is not None:
+                # Ordering: what an earlier run has sent is stored, or given up, before its acknowledgements roll it
+                # back. Stored behind them, it would be an open transaction that nothing ends.
+                await self._journals.answered()
             async with AsyncJournalClient(self._client, max_pending_bytes=self._max_pending_bytes) as journals:
+                self._journals = journals
                 # Ordering: before anything is read, because what is read may depend on what they acknowledge.
                 await journals.write_ack_intents(checkpoint.intents)
                 hit(Failpoint.RECOVERED)
