@@ -406,6 +406,31 @@ async def test_a_backlog_of_small_batches_is_committed_in_large_transactions(cli
     assert 4 <= store.commits <= 20
 
 
+async def test_a_transaction_is_committed_in_time_within_a_replay(client: AsyncClient) -> None:
+    async with publishing(client) as (journals, publisher):
+        for number in range(1_000):
+            publisher.publish_uncommitted(to_journal(INPUTS[0]), Record(number))
+            if number % 100 == 99:
+                # Each flush ends a batch, and each batch is a page of the replay.
+                await journals.flush()
+        await journals.write_ack_intents(publisher.build_ack_intents())
+    store = CountingStore(client, "counting")
+    commits: list[int] = []
+
+    async def handle(envelope: Envelope, _: Any, __: AsyncPublisher) -> None:
+        assert isinstance(envelope.message, Record)
+        commits.append(store.commits)
+        if envelope.message.number == 999:
+            await consumer.stop()
+
+    consumer = AsyncConsumer(client, store, INPUTS, new_record, handle, max_messages=5_000, max_delay_s=0, ring_size=4)
+    async with aclosing(store), asyncio.timeout(60):
+        await consumer.run()
+    assert len(commits) == 1_000
+    # The positions of the pages are committed before the replay; within it, each page but the last ends a transaction.
+    assert commits[-1] - commits[0] >= 8
+
+
 async def test_acknowledgements_alone_begin_no_transaction_and_move_the_positions(client: AsyncClient) -> None:
     async with publishing(client) as (journals, publisher):
         for _ in range(20):

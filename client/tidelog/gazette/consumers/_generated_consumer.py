@@ -83,8 +83,7 @@ class ConsumerRun(Generic[ConsumedT]):
                 self._replay()
             while self._sequencer.step():
                 self._deliver()
-        is_idle = bool(self._transactions) and (not page)
-        if is_idle or (self._moved_s and monotonic() - self._moved_s >= self._max_delay_s):
+        if self._is_due or (self._transactions and (not page)):
             self.commit()
 
     def commit(self) -> None:
@@ -107,6 +106,11 @@ class ConsumerRun(Generic[ConsumedT]):
         self._store.commit(checkpoint)
         self._moved_s = 0.0
         self._acknowledge(intents)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the positions have moved for ``max_delay_s``."""
+        return bool(self._moved_s) and monotonic() - self._moved_s >= self._max_delay_s
 
     def _wait_s(self) -> float | None:
         """Return the seconds to wait for the next page before a commit; ``None`` if there is nothing to commit."""
@@ -148,6 +152,8 @@ class ConsumerRun(Generic[ConsumedT]):
             for envelope in page:
                 if self._sequencer.step_replay(envelope):
                     self._deliver()
+            if self._is_due:
+                self.commit()
         self._sequencer.end_replay()
 
     def _deliver(self) -> None:
@@ -190,8 +196,8 @@ class Consumer(Generic[ConsumedT]):
             these is discarded at the next start. In a journal that is not named here, what the first transaction of
             an instance published before a crash stays in the memory of readers for a day; it is never delivered.
         max_messages: Messages after which a transaction is committed.
-        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last. They are
-            counted from when the positions first moved.
+        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last, also
+            within a replay. They are counted from when the positions first moved.
         ring_size: Messages of open transactions that are held in memory; others are read again when they are committed.
         max_pending_bytes: Memory for published messages that are not acknowledged, with 48 bytes for each besides its
             own. What the handler publishes for one message must fit into half of it, or BufferFullError may be raised.

@@ -94,8 +94,7 @@ class AsyncConsumerRun(Generic[ConsumedT]):
                 await self._replay()
             while self._sequencer.step():
                 await self._deliver()
-        is_idle = bool(self._transactions) and not page
-        if is_idle or (self._moved_s and monotonic() - self._moved_s >= self._max_delay_s):
+        if self._is_due or (self._transactions and not page):
             await self.commit()
 
     async def commit(self) -> None:
@@ -119,6 +118,11 @@ class AsyncConsumerRun(Generic[ConsumedT]):
         await self._store.commit(checkpoint)
         self._moved_s = 0.0
         await self._acknowledge(intents)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the positions have moved for ``max_delay_s``."""
+        return bool(self._moved_s) and monotonic() - self._moved_s >= self._max_delay_s
 
     def _wait_s(self) -> float | None:
         """Return the seconds to wait for the next page before a commit; ``None`` if there is nothing to commit."""
@@ -161,6 +165,10 @@ class AsyncConsumerRun(Generic[ConsumedT]):
             for envelope in page:
                 if self._sequencer.step_replay(envelope):
                     await self._deliver()
+            # A replay also reads the messages of others, which are not handled: without this, the transaction of the
+            # store would stay open until its end. The next run resumes within the replayed one.
+            if self._is_due:
+                await self.commit()
         self._sequencer.end_replay()
 
     async def _deliver(self) -> None:
@@ -206,8 +214,8 @@ class AsyncConsumer(Generic[ConsumedT]):
             these is discarded at the next start. In a journal that is not named here, what the first transaction of
             an instance published before a crash stays in the memory of readers for a day; it is never delivered.
         max_messages: Messages after which a transaction is committed.
-        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last. They are
-            counted from when the positions first moved.
+        max_delay_s: Seconds after which a transaction is committed, at the end of the page that was read last, also
+            within a replay. They are counted from when the positions first moved.
         ring_size: Messages of open transactions that are held in memory; others are read again when they are committed.
         max_pending_bytes: Memory for published messages that are not acknowledged, with 48 bytes for each besides its
             own. What the handler publishes for one message must fit into half of it, or BufferFullError may be raised.
