@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,13 +23,9 @@ import pytest
 from tidelog import AsyncClient
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.consumers.failpoints import Failpoint
-from tidelog.gazette.iterators import AsyncReadCommittedIter
 from tidelog.gazette.publisher import AsyncPublisher
-from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
-from tidelog.gazette.sequencer import StepSequencer
-from tidelog.gazette.uuids import Flags, get_flags
 from tidelog_testing.loads.gazette_stage import PATIENT, StageProcess, counts, prepare
-from tidelog_testing.parts.gazette_records import Record, by_number, create_journals, new_record
+from tidelog_testing.parts.gazette_records import Record, by_number, committed, create_journals
 from tidelog_testing.servers.postgres import PostgresProcess
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
@@ -143,23 +139,7 @@ class Storm:
         assert await counts(self.first.store, self.client) == expected
         assert await counts(self.second.store, self.client) == expected
         for journals in (COPIES, OUTPUTS):
-            assert sorted(await self.delivered(journals)) == list(expected)
-
-    async def delivered(self, names: list[str]) -> list[int]:
-        """Return the committed numbers of journals, of which no transaction may be open."""
-        found = []
-        async with AsyncJournalClient(self.client) as journals:
-            for name in names:
-                sequencer = StepSequencer()
-                reader = AsyncRetryReader(journals, ReadRequest(name))
-                async with aclosing(AsyncReadCommittedIter(reader, new_record, sequencer)) as messages:
-                    async for envelope in messages:
-                        if get_flags(envelope.message.get_uuid()) != Flags.ACK_TXN:
-                            assert isinstance(envelope.message, Record)
-                            found.append(envelope.message.number)
-                sequencer.consume()
-                assert not sequencer.has_pending(), name
-        return found
+            assert await committed(self.client, journals) == (list(expected), False)
 
 
 @asynccontextmanager

@@ -32,7 +32,14 @@ from tidelog.gazette.sequencer.core import StepSequencer
 from tidelog.gazette.stores import AsyncSqliteCheckpointStore, AsyncTidelogCheckpointStore, ConsumerFencedError
 from tidelog.gazette.uuids import Flags, build_uuid, get_flags
 from tidelog.testing import server
-from tidelog_testing.parts.gazette_records import Record, by_number, create_journals, new_record, to_journal
+from tidelog_testing.parts.gazette_records import (
+    Record,
+    by_number,
+    committed,
+    create_journals,
+    new_record,
+    to_journal,
+)
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 INPUTS = ["numbers/in/part-0", "numbers/in/part-1"]
@@ -111,23 +118,6 @@ async def publish(client: AsyncClient, numbers: Iterable[int], *, is_committed: 
         await journals.flush()
         if is_committed:
             await journals.write_ack_intents(publisher.build_ack_intents())
-
-
-async def committed(client: AsyncClient, journals: Iterable[str]) -> tuple[list[int], bool]:
-    """Return the committed numbers of journals, and whether a transaction is open in one."""
-    found, is_open = [], False
-    async with AsyncJournalClient(client) as reading:
-        for journal in journals:
-            sequencer = StepSequencer()
-            reader = AsyncRetryReader(reading, ReadRequest(journal))
-            async with aclosing(AsyncReadCommittedIter(reader, new_record, sequencer)) as messages:
-                async for envelope in messages:
-                    if get_flags(envelope.message.get_uuid()) != Flags.ACK_TXN:
-                        assert isinstance(envelope.message, Record)
-                        found.append(envelope.message.number)
-            sequencer.consume()
-            is_open = is_open or sequencer.has_pending()
-    return sorted(found), is_open
 
 
 async def test_each_message_is_counted_and_published_once(client: AsyncClient, tmp_path: Path) -> None:

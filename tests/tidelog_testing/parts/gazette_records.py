@@ -1,13 +1,18 @@
 """Messages and journals for tests of consumers: numbers as JSON lines."""
 
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from typing import Any, Self
 from uuid import UUID
 
 from tidelog import AsyncClient
 from tidelog.admin.journal_types import JournalSpec, JournalUpsert
 from tidelog.admin.labels import CONTENT_TYPE_LABEL, LabelSet
-from tidelog.gazette.uuids import NIL_UUID
+from tidelog.gazette.append_service import AsyncJournalClient
+from tidelog.gazette.iterators import AsyncReadCommittedIter
+from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
+from tidelog.gazette.sequencer.core import StepSequencer
+from tidelog.gazette.uuids import NIL_UUID, Flags, get_flags
 
 CONTENT_TYPE = "application/x-ndjson"
 
@@ -55,3 +60,20 @@ async def create_journals(client: AsyncClient, names: Iterable[str]) -> None:
     """Create journals of JSON lines."""
     labels = LabelSet.of({CONTENT_TYPE_LABEL: CONTENT_TYPE})
     await client.journals.apply([JournalUpsert(name, labels) for name in names])
+
+
+async def committed(client: AsyncClient, journals: Iterable[str]) -> tuple[list[int], bool]:
+    """Return the committed numbers of journals, and whether a transaction is open in one."""
+    found, is_open = [], False
+    async with AsyncJournalClient(client) as reading:
+        for journal in journals:
+            sequencer = StepSequencer()
+            reader = AsyncRetryReader(reading, ReadRequest(journal))
+            async with aclosing(AsyncReadCommittedIter(reader, new_record, sequencer)) as messages:
+                async for envelope in messages:
+                    if get_flags(envelope.message.get_uuid()) != Flags.ACK_TXN:
+                        assert isinstance(envelope.message, Record)
+                        found.append(envelope.message.number)
+            sequencer.consume()
+            is_open = is_open or sequencer.has_pending()
+    return sorted(found), is_open
