@@ -53,8 +53,8 @@ async def frames_of(descriptor: int, content_type: str) -> AsyncIterator[list[by
             yield frames
     except FramingError as error:
         raise CommandError(
-            f"the input is not a stream of frames of {content_type} after frame {count} ({error}): the frames "
-            "before it were sent; correct the input, or choose another --framing",
+            f"the input is not a stream of frames of {content_type} after frame {count} ({error}): {count} frames "
+            "were sent; correct the input, or choose another --framing",
             ExitCode.USAGE,
         ) from error
 
