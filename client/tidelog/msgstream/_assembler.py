@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from tidelog.msgstream._backends.backend import Delivered
+from tidelog.msgstream._backends.log import Delivered
 from tidelog.msgstream._msg_type import MsgType
 from tidelog.tick import LOGICAL_BITS
 

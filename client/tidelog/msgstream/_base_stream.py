@@ -1,23 +1,17 @@
-"""The base class of both stream variants."""
+"""The base class of all streams: producers, subscriptions, and a reader behind ``consume``."""
 
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Generic, Protocol, TypeVar
 
 from tidelog.errors import ClosedError
 from tidelog.message import Message
-from tidelog.msgstream._backends.backend import Backend, Delivered, Place, Reader
-from tidelog.msgstream._backends.subscriptions import SubscriptionStore
+from tidelog.msgstream._backends.backend import Backend
+from tidelog.msgstream._backends.subscriptions import MarkT, Subscriptions
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
-from tidelog.msgstream._errors import (
-    BadPositionError,
-    EmptyPackError,
-    MsgStreamError,
-    NotSubscribedError,
-    StreamStateError,
-)
+from tidelog.msgstream._errors import EmptyPackError, NotSubscribedError, StreamStateError
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
 from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._pack import MsgPack
@@ -30,43 +24,61 @@ from tidelog.msgstream._repack import (
     is_empty,
 )
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.tick import MAX_TICK, Tick
 
-_ID_BYTES: Final = 8
 MessageIds = Mapping[str, Sequence[bytes]]
+PlaceT = TypeVar("PlaceT")
+DeliveryT = TypeVar("DeliveryT")
+DeliveryT_co = TypeVar("DeliveryT_co", covariant=True)
+
+
+class StepReader(Protocol[DeliveryT_co]):
+    """Reads several channels, one delivery after another."""
+
+    async def step(self) -> DeliveryT_co:
+        """Wait for the next delivery and return it. Cancelling loses nothing.
+
+        Raises:
+            TidelogError: The channels cannot be read. The next call retries.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class StreamParts:
-    """What a factory passes to each of its streams."""
+class StreamTools(Generic[MarkT]):
+    """What a factory passes to each of its streams, besides its backend."""
 
-    backend: Backend
     settings: StreamSettings
     dispatcher: UnmarshalDispatcher
-    subscriptions: SubscriptionStore
+    subscriptions: Subscriptions[MarkT]
 
 
-class BaseStream(AsyncMsgStream):
-    """A stream without a definition of packs.
+class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
+    """A stream without a definition of packs and positions.
+
+    A *place* is where reading a channel begins; a *mark* is what a subscription stores of it.
 
     It has no background work: ``consume`` reads, so a stream without consumers holds at most one delivery.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        self.dispatcher = parts.dispatcher
-        self.settings = parts.settings
+    def __init__(self, backend: Backend, tools: StreamTools[MarkT]) -> None:
+        self.dispatcher = tools.dispatcher
+        self.settings = tools.settings
         self.sub_name = ""
-        self._backend = parts.backend
-        self._subscriptions = parts.subscriptions
+        self._backend = backend
+        self._subscriptions = tools.subscriptions
         self._repack_func: RepackFunc | None = None
         # Channels to send to, in the order of as_producer, which determines their indexes.
         self._produced: list[str] = []
         # Where each channel continues after the packs handed out; None until a seek sets it.
-        self._places: dict[str, Place | None] = {}
+        self._places: dict[str, PlaceT | None] = {}
         # Position that the last pack commits once it is handled.
-        self._unsaved: Mapping[str, int] = {}
-        self._reader: Reader | None = None
-        self._step: asyncio.Task[Sequence[Delivered]] | None = None
+        self._unsaved: Mapping[str, MarkT] = {}
+        self._reader: StepReader[DeliveryT] | None = None
+        self._step: asyncio.Task[DeliveryT] | None = None
         # Held while subscriptions change, which involves awaits.
         self._changing = asyncio.Lock()
         self._is_started = False
@@ -104,14 +116,10 @@ class BaseStream(AsyncMsgStream):
             new = list(dict.fromkeys(name for name in names if name not in self._places))
             if not new:
                 return
-            stored = await self._subscriptions.load(sub_name, new)
-            first = await self._first_place(begin)
-            beginning = [name for name in new if name not in stored]
-            if beginning and first is not None:
-                await self._subscriptions.begin(sub_name, dict.fromkeys(beginning, first.after_tick))
+            places = await self._first_places(begin, sub_name, new)
             # Ordering: before reading stops, because a waiting consumer restarts at once.
             self.sub_name = sub_name
-            self._places |= {name: Place.after(stored[name]) if name in stored else first for name in new}
+            self._places |= places
             await self._stop_reading()
 
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
@@ -155,17 +163,8 @@ class BaseStream(AsyncMsgStream):
     async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
         self._check_open()
         async with self._changing:
-            several = list(positions)
-            present = await self._backend.present()
-            places = {}
-            for position in several:
-                channel = self._subscribed(position)
-                try:
-                    places[channel] = self._place_of(position, present, include_message=include_message)
-                except BadPositionError:
-                    if not self.settings.ignore_bad_positions:
-                        raise
-                    places[channel] = Place.after(present)
+            wanted = [(self._subscribed(position), position) for position in positions]
+            places = await self._sought_places(wanted, include_message=include_message)
             # Ordering: before reading stops, because a waiting consumer restarts at once.
             self._handed_out(places)
             await self._stop_reading()
@@ -173,7 +172,7 @@ class BaseStream(AsyncMsgStream):
     async def get_latest_msg_id(self, channel: str) -> bytes:
         self._check_open()
         [name] = await self._backend.resolve([channel])
-        return (await self._backend.last_tick(name)).message_id
+        return await self._backend.last_id(name)
 
     async def check_topic_valid(self, channel: str) -> None:
         self._check_open()
@@ -190,12 +189,30 @@ class BaseStream(AsyncMsgStream):
             yield pack
 
     @abstractmethod
-    def _reset(self, places: Mapping[str, Place]) -> None:
-        """Discard what was received, and begin at these places."""
+    async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, PlaceT]:
+        """Return the first or the present place of each channel."""
 
     @abstractmethod
-    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
-        """Add a delivery."""
+    def _place_of(self, mark: MarkT) -> PlaceT:
+        """Return the place that a mark stands for."""
+
+    @abstractmethod
+    def _mark_of(self, place: PlaceT) -> MarkT:
+        """Return what a subscription stores of a place."""
+
+    @abstractmethod
+    async def _sought_places(
+        self, wanted: Sequence[tuple[str, MsgPosition]], *, include_message: bool
+    ) -> Mapping[str, PlaceT]:
+        """Return the place of each position, by channel. Raises BadPositionError."""
+
+    @abstractmethod
+    def _open(self, places: Mapping[str, PlaceT]) -> StepReader[DeliveryT]:
+        """Discard what was received, and return a reader that begins at these places."""
+
+    @abstractmethod
+    def _take(self, delivery: DeliveryT) -> None:
+        """Add what the reader delivered."""
 
     @abstractmethod
     def _has_next(self) -> bool:
@@ -208,33 +225,30 @@ class BaseStream(AsyncMsgStream):
         None if another task took it meanwhile, or a seek has moved the position. A pack that cannot be decoded stays.
         """
 
-    @abstractmethod
-    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
-        """Return the place of a position. Raises BadPositionError."""
-
-    def _handed_out(self, places: Mapping[str, Place]) -> None:
+    def _handed_out(self, places: Mapping[str, PlaceT]) -> None:
         """Record where channels continue: after the pack being handed out, or elsewhere after a seek."""
         self._places |= places
-        self._unsaved = {**self._unsaved, **{channel: place.after_tick for channel, place in places.items()}}
+        self._unsaved = {**self._unsaved, **{channel: self._mark_of(place) for channel, place in places.items()}}
 
-    def _message(self, batch: Delivered, index: int) -> TsMsg:
-        """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
-        tick = Tick(batch.ticks[index])
-        try:
-            message = self.dispatcher.unmarshal(batch.payloads[index], batch.types[index])
-        except MsgStreamError as error:
-            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek beyond it to skip it.")
-            raise
-        message.position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
-        message.begin_ts = message.begin_ts or tick
-        message.end_ts = message.end_ts or tick
-        return message
+    async def _first_places(
+        self, position: SubscriptionPosition, sub_name: str, channels: Sequence[str]
+    ) -> Mapping[str, PlaceT | None]:
+        """Return where a subscription begins on each channel: where it was, or where it begins from now on."""
+        stored = await self._subscriptions.load(sub_name, channels)
+        new = [name for name in channels if name not in stored]
+        places: dict[str, PlaceT | None] = {name: self._place_of(mark) for name, mark in stored.items()}
+        if position is SubscriptionPosition.UNKNOWN:
+            return places | dict.fromkeys(new)
+        if new:
+            first = await self._beginning(position, new)
+            await self._subscriptions.begin(sub_name, {name: self._mark_of(place) for name, place in first.items()})
+            places |= first
+        return {name: places[name] for name in channels}
 
     async def _append(self, parts: Mapping[str, Sequence[Message]]) -> MessageIds:
         if not parts:
             return {}
-        ticks = await self._backend.append(parts)
-        return {channel: [Tick(tick).message_id for tick in each] for channel, each in ticks.items()}
+        return await self._backend.append(parts)
 
     def _producers(self) -> Sequence[str]:
         if not self._produced:
@@ -245,7 +259,7 @@ class BaseStream(AsyncMsgStream):
         if self._is_closed:
             raise ClosedError("the stream is closed: create a new one")
 
-    def _begin_reading(self) -> Reader:
+    def _begin_reading(self) -> StepReader[DeliveryT]:
         if not self._is_started:
             raise StreamStateError("the stream was not started: call start, or use it with async with")
         if not self._places:
@@ -256,11 +270,10 @@ class BaseStream(AsyncMsgStream):
             raise StreamStateError(
                 f"the stream has no position on {missing}: seek there, or subscribe at earliest or latest"
             )
-        self._reset(places)
-        self._reader = self._backend.reader(places, self.settings.watermark_interval_s)
+        self._reader = self._open(places)
         return self._reader
 
-    async def _receive(self, reader: Reader) -> None:
+    async def _receive(self, reader: StepReader[DeliveryT]) -> None:
         """Wait for the next delivery and add it; return without one if reading was stopped meanwhile.
 
         Why a task: waiting callers can be cancelled, and several can wait; the delivery is for the next caller.
@@ -273,7 +286,7 @@ class BaseStream(AsyncMsgStream):
             return
         self._step = None
         if not step.cancelled():
-            self._take(step.result(), reader.watermark)
+            self._take(step.result())
 
     async def _stop_reading(self) -> None:
         """Discard what was received and not handed out."""
@@ -310,15 +323,6 @@ class BaseStream(AsyncMsgStream):
                 f"{sub_name!r}"
             )
 
-    async def _first_place(self, position: SubscriptionPosition) -> Place | None:
-        match position:
-            case SubscriptionPosition.EARLIEST:
-                return Place.earliest()
-            case SubscriptionPosition.LATEST:
-                return Place.after(await self._backend.present())
-            case SubscriptionPosition.UNKNOWN:
-                return None
-
     def _subscribed(self, position: MsgPosition) -> str:
         """Return the full name of the position's channel. Raises NotSubscribedError."""
         for name in (position.channel_name, f"{position.channel_name}/0"):
@@ -329,30 +333,6 @@ class BaseStream(AsyncMsgStream):
             f"{', '.join(self._places) or 'no channel'}; call as_consumer with it first",
             values={"channel": position.channel_name},
         )
-
-
-def tick_of_id(position: MsgPosition, present: int) -> int:
-    """Return the tick that the id of a position represents.
-
-    Raises:
-        BadPositionError: The id is invalid, or the position lies in the future.
-    """
-    # Untyped, because callers build positions from stored values.
-    message_id: object = position.msg_id
-    tick = -1
-    if isinstance(message_id, bytes) and len(message_id) == _ID_BYTES:
-        tick = int.from_bytes(message_id, "big")
-    if not 0 <= tick <= MAX_TICK:
-        raise BadPositionError(
-            f"the id {message_id!r} of the position on {position.channel_name} is invalid: expected {_ID_BYTES} bytes, "
-            "as the positions of packs and messages have"
-        )
-    if max(tick, position.timestamp) > present or position.timestamp < 0:
-        raise BadPositionError(
-            f"the position on {position.channel_name} is at tick {tick}, with timestamp {position.timestamp}, expected "
-            f"0 to {present}, the present: take positions from packs and messages of these channels"
-        )
-    return tick
 
 
 def _names(channels: Iterable[str]) -> list[str]:

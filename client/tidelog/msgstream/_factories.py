@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from tidelog.client import AsyncClient
-from tidelog.msgstream._backends.backend import Backend
 from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
+from tidelog.msgstream._backends.log import LogBackend
 from tidelog.msgstream._backends.mem_broker import MemBackend, MemBroker
 from tidelog.msgstream._backends.rmq_backend import RmqBackend
 from tidelog.msgstream._backends.subscriptions import SubscriptionStore
-from tidelog.msgstream._base_stream import StreamParts
+from tidelog.msgstream._base_stream import StreamTools
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcherFactory
 from tidelog.msgstream._interface import AsyncMsgStream
 from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
@@ -49,11 +49,14 @@ class AsyncMsgStreamFactory(ABC):
         """
 
 
-class BackendFactory(AsyncMsgStreamFactory):
-    """A factory on a Backend."""
+class LogFactory(AsyncMsgStreamFactory):
+    """A factory on a broker with a log."""
 
     def __init__(
-        self, backend: Backend, subscriptions: SubscriptionStore, unmarshal_factory: UnmarshalDispatcherFactory | None
+        self,
+        backend: LogBackend,
+        subscriptions: SubscriptionStore,
+        unmarshal_factory: UnmarshalDispatcherFactory | None,
     ) -> None:
         self._backend = backend
         self._subscriptions = subscriptions
@@ -64,10 +67,10 @@ class BackendFactory(AsyncMsgStreamFactory):
         self._settings = self._settings.with_params(params)
 
     def new_msg_stream(self) -> AsyncMsgStream:
-        return AsyncPlainMsgStream(self._parts())
+        return AsyncPlainMsgStream(self._backend, self._tools())
 
     def new_tt_msg_stream(self) -> AsyncMsgStream:
-        return AsyncTtMsgStream(self._parts())
+        return AsyncTtMsgStream(self._backend, self._tools())
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
         names = list(channels)
@@ -77,12 +80,12 @@ class BackendFactory(AsyncMsgStreamFactory):
         if destroys_channels:
             await self._backend.destroy(names)
 
-    def _parts(self) -> StreamParts:
+    def _tools(self) -> StreamTools[int]:
         dispatcher = self._unmarshal_factory.new_unmarshal_dispatcher()
-        return StreamParts(self._backend, self._settings, dispatcher, self._subscriptions)
+        return StreamTools(self._settings, dispatcher, self._subscriptions)
 
 
-class AsyncRmqMsgStreamFactory(BackendFactory):
+class AsyncRmqMsgStreamFactory(LogFactory):
     """Creates streams on a Tidelog server. Channels are existing vchannels.
 
     A subscription is the consumer group of the same name, unless another store is passed. ``on_event`` is called
@@ -101,7 +104,7 @@ class AsyncRmqMsgStreamFactory(BackendFactory):
         super().__init__(RmqBackend(client, on_event), store, unmarshal_factory)
 
 
-class AsyncMemMsgStreamFactory(BackendFactory):
+class AsyncMemMsgStreamFactory(LogFactory):
     """Creates streams on a broker in memory, which also stores their subscriptions."""
 
     def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:

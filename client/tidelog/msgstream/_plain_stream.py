@@ -3,22 +3,23 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from tidelog.msgstream._backends.backend import Delivered, Place
-from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
+from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
+from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._log_stream import LogStream, tick_of_id
 from tidelog.msgstream._messages import MsgPosition
 from tidelog.msgstream._pack import MsgPack
 from tidelog.read.positions import At
 from tidelog.tick import Tick
 
 
-class AsyncPlainMsgStream(BaseStream):
+class AsyncPlainMsgStream(LogStream):
     """Delivers messages one by one, in tick order over all channels, as soon as they arrive.
 
     Created by a factory. Times and positions of a pack are those of its message.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        super().__init__(parts)
+    def __init__(self, backend: LogBackend, tools: StreamTools[int]) -> None:
+        super().__init__(backend, tools)
         self._received: deque[tuple[Delivered, int]] = deque()
         self._after: Mapping[str, int] = {}
 
@@ -26,7 +27,7 @@ class AsyncPlainMsgStream(BaseStream):
         self._received.clear()
         self._after = {channel: place.after_tick for channel, place in places.items()}
 
-    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
+    def _take_batches(self, batches: Sequence[Delivered], watermark: int) -> None:
         for batch in batches:
             after = self._after[batch.vchannel]
             self._received.extend((batch, index) for index, tick in enumerate(batch.ticks) if tick > after)
@@ -45,7 +46,7 @@ class AsyncPlainMsgStream(BaseStream):
         self._handed_out({batch.vchannel: Place.after(tick)})
         return MsgPack(tick, tick, [message], [position], [position])
 
-    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
+    def _sought_place(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)
         # No message has tick 0: it stands for the first message, with or without include_message.
         return Place(At.tick(tick), max(0, tick - 1)) if include_message else Place.after(tick)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
-from tidelog.msgstream._backends.backend import Delivered, Place
-from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
+from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
+from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._log_stream import LogStream, tick_of_id
 from tidelog.msgstream._messages import MsgPosition, TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack
@@ -19,7 +20,7 @@ from tidelog.tick import LOGICAL_BITS, Tick
 _MESSAGES_PER_TURN: Final = 200
 
 
-class AsyncTtMsgStream(BaseStream):
+class AsyncTtMsgStream(LogStream):
     """Delivers one pack per interval of time, with the messages of all channels, once the interval is complete.
 
     Created by a factory. The messages alone determine the packs: all consumers of the same channels with the same
@@ -28,9 +29,9 @@ class AsyncTtMsgStream(BaseStream):
     no ticks are stored, and a channel without messages delays no pack. See ``_assembler`` for the ends of packs.
     """
 
-    def __init__(self, parts: StreamParts) -> None:
-        super().__init__(parts)
-        self._grid = Grid(parts.settings.tick_interval_ms)
+    def __init__(self, backend: LogBackend, tools: StreamTools[int]) -> None:
+        super().__init__(backend, tools)
+        self._grid = Grid(tools.settings.tick_interval_ms)
         self._assembler: PackAssembler | None = None
         self._pursuit: Pursuit | None = None
         # Complete but not handed out, because its messages could not be decoded yet.
@@ -49,7 +50,7 @@ class AsyncTtMsgStream(BaseStream):
             for channel, tick in starts.items()
         }
 
-    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
+    def _take_batches(self, batches: Sequence[Delivered], watermark: int) -> None:
         assert self._assembler is not None
         for batch in batches:
             self._assembler.add(batch)
@@ -122,7 +123,7 @@ class AsyncTtMsgStream(BaseStream):
             after[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
         return after
 
-    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
+    def _sought_place(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)
         # Without a timestamp, the id alone determines the place.
         after = position.timestamp or max(0, tick - 1)

@@ -1,75 +1,9 @@
 """The interface between streams and each kind of broker."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from tidelog.message import Message
-from tidelog.read.positions import At
-from tidelog.tick import Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Position at which reading a channel begins.
-
-    Attributes:
-        start: Position to request from the log.
-        after_tick: Skip messages up to this tick, inclusive, even if the log returns them.
-    """
-
-    start: At
-    after_tick: int
-
-    @classmethod
-    def earliest(cls) -> Self:
-        """Return the place before the first available message."""
-        return cls(At.earliest(), 0)
-
-    @classmethod
-    def after(cls, tick: int) -> Self:
-        """Return the place after a tick."""
-        return cls(At.after(tick), tick)
-
-
-class Delivered(Protocol):
-    """Consecutive messages of one channel, at least one, in tick order; ``tidelog.Batch`` is one."""
-
-    @property
-    def vchannel(self) -> str: ...
-    @property
-    def ticks(self) -> Sequence[int]: ...
-    @property
-    def txn_id(self) -> int | None: ...
-    @property
-    def payloads(self) -> Sequence[bytes]: ...
-    @property
-    def types(self) -> Sequence[int]: ...
-
-
-class Reader(Protocol):
-    """Reads several channels, and follows them."""
-
-    @property
-    def watermark(self) -> int:
-        """No message with this tick or a smaller one will arrive; 0 while unknown."""
-        ...
-
-    async def step(self) -> Sequence[Delivered]:
-        """Wait for the next delivery and return its batches; empty if only the watermark advanced.
-
-        All batches arrive in tick order over all channels, the messages of a transaction without others between them.
-        The watermark never lies within a transaction. Cancelling loses nothing. Each call returns about 1 MiB, or one
-        batch of the log if that is larger.
-
-        Raises:
-            TidelogError: The log cannot be read. The next call retries.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Stop reading."""
-        ...
 
 
 class Backend(Protocol):
@@ -84,20 +18,12 @@ class Backend(Protocol):
         """
         ...
 
-    async def present(self) -> Tick:
-        """Return a tick above that of every acknowledged message, and below that of every later one."""
+    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[bytes]]:
+        """Append the messages of each channel, in their order, and return their ids. Cancelling only ends the wait."""
         ...
 
-    async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 if it is empty. Raises ChannelNotFoundError."""
-        ...
-
-    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to all channels or to none, and return the ticks. Cancelling only ends the wait."""
-        ...
-
-    def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> Reader:
-        """Return a reader of these channels. Its first step opens it."""
+    async def last_id(self, channel: str) -> bytes:
+        """Return the id of the last message of a channel, or the one before any. Raises ChannelNotFoundError."""
         ...
 
     async def destroy(self, channels: Iterable[str]) -> None:

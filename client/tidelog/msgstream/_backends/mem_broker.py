@@ -12,7 +12,7 @@ from typing import Final
 
 from tidelog.errors import ChannelNotFoundError, ClosedError
 from tidelog.message import Message
-from tidelog.msgstream._backends.backend import Place
+from tidelog.msgstream._backends.log import Place, ids_of
 from tidelog.msgstream._backends.subscriptions import MemSubscriptionStore
 from tidelog.msgstream._errors import BrokerFullError
 from tidelog.read.scan_plan import floor_tick
@@ -247,11 +247,12 @@ class MemBackend:
     async def present(self) -> Tick:
         return self._broker.present()
 
-    async def last_tick(self, channel: str) -> Tick:
-        return self._broker.last_tick(channel)
+    async def last_id(self, channel: str) -> bytes:
+        return self._broker.last_tick(channel).message_id
 
-    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        return self._broker.append(parts)
+    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[bytes]]:
+        """Append to all channels or to none."""
+        return ids_of(self._broker.append(parts))
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> MemReader:
         return MemReader(self._broker, places, watermark_interval_s)

@@ -8,7 +8,7 @@ from tidelog.append.sizes import measure_all
 from tidelog.client import AsyncClient
 from tidelog.errors import ChannelNotFoundError, InvalidRequestError
 from tidelog.message import Message
-from tidelog.msgstream._backends.backend import Place
+from tidelog.msgstream._backends.log import Place, ids_of
 from tidelog.msgstream._settings import MAX_APPEND_BYTES
 from tidelog.read.positions import EARLIEST, FOLLOW
 from tidelog.read.reader_events import OnEvent
@@ -62,19 +62,22 @@ class RmqBackend:
     async def present(self) -> Tick:
         return Tick((await self._client.allocate_ticks())[0])
 
-    async def last_tick(self, channel: str) -> Tick:
-        return (await self._vchannels([channel]))[channel].last_tick
+    async def last_id(self, channel: str) -> bytes:
+        return (await self._vchannels([channel]))[channel].last_tick.message_id
 
-    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append in one batch if it is small and for one channel, else in one transaction; retry until it is known."""
+    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[bytes]]:
+        """Append to all channels or to none.
+
+        A small pack for one channel is one batch, another one a transaction. Retries until the outcome is known.
+        """
         if len(parts) == 1:
             [(channel, messages)] = parts.items()
             _, size_bytes = measure_all(messages)
             if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
                 # Why no transaction: a time-tick stream could not divide it among packs.
-                return {channel: _ticks(await self._client.append_numbered(channel, messages))}
+                return ids_of({channel: _ticks(await self._client.append_numbered(channel, messages))})
         result = await append_together(self._client, parts)
-        return {channel: _ticks(each) for channel, each in result.results.items()}
+        return ids_of({channel: _ticks(each) for channel, each in result.results.items()})
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
         return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)

@@ -1,26 +1,28 @@
 """Positions of subscriptions: the interface between streams and a durable store."""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+MarkT = TypeVar("MarkT")
 
 
-class SubscriptionStore(Protocol):
-    """Stores, per subscription and channel, the tick up to which everything was handled.
+class Subscriptions(Protocol[MarkT]):
+    """Stores, per subscription and channel, a mark up to which everything was handled.
 
     A stream loads when it subscribes, and saves what was handled when the next pack is requested. A store may save
     asynchronously, but ``flush`` waits for it.
     """
 
-    async def load(self, sub_name: str, channels: Iterable[str]) -> Mapping[str, int]:
-        """Return the ticks of those channels that have one."""
+    async def load(self, sub_name: str, channels: Iterable[str]) -> Mapping[str, MarkT]:
+        """Return the marks of those channels that have one."""
         ...
 
-    async def begin(self, sub_name: str, ticks: Mapping[str, int]) -> None:
-        """Record that the subscription begins after these ticks, 0 for the first available message."""
+    async def begin(self, sub_name: str, marks: Mapping[str, MarkT], /) -> None:
+        """Record that the subscription begins after these marks."""
         ...
 
-    async def save(self, sub_name: str, ticks: Mapping[str, int]) -> None:
-        """Store these ticks; after a seek they may be smaller than before."""
+    async def save(self, sub_name: str, marks: Mapping[str, MarkT], /) -> None:
+        """Store these marks; after a seek they may be before the stored ones."""
         ...
 
     async def flush(self, sub_name: str) -> None:
@@ -28,8 +30,12 @@ class SubscriptionStore(Protocol):
         ...
 
     async def delete(self, sub_name: str, channels: Iterable[str]) -> None:
-        """Delete the ticks of these channels, if any."""
+        """Delete the marks of these channels, if any."""
         ...
+
+
+class SubscriptionStore(Subscriptions[int], Protocol):
+    """Stores subscriptions of brokers with a log: a mark is a tick, 0 before the first available message."""
 
 
 class MemSubscriptionStore:
