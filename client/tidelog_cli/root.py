@@ -1,37 +1,87 @@
 """The tree of commands: those of this package, and those that other packages add (``joined``)."""
 
-from importlib.metadata import entry_points
-from typing import Final
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, cast
 
 import typer
+from typer.core import TyperGroup
 
-from tidelog_cli import connection
-from tidelog_cli.commands import (
-    append,
-    audit,
-    broadcasts,
-    channels,
-    check,
-    cluster,
-    groups,
-    journals,
-    pipeline,
-    scan,
-    tokens,
-    top,
-    transactions,
-    version,
-)
+from tidelog_cli import connection, joined
 from tidelog_cli.exit_codes import COMMON_CODES
 from tidelog_cli.extras import extra_of
 
-# In the order of the help. A string is the name of an entry point; unlisted entry points come last.
-_COMMANDS: Final = (
-    "serve", channels, append, scan, transactions, broadcasts, groups, journals, cluster, tokens, audit, "backup",
-    pipeline, check, top, "bench", "doctor", "config", version,
-)  # fmt: skip
+_HERE: Final = "tidelog_cli.commands"
+# In the order of the help: each command and the module that registers it. None is an entry point of the same name;
+# unlisted entry points come last.
+_MODULES: Final[Mapping[str, str | None]] = {
+    "serve": None,
+    "channel": f"{_HERE}.channels",
+    "append": f"{_HERE}.append",
+    "scan": f"{_HERE}.scan",
+    "tail": f"{_HERE}.scan",
+    "txn": f"{_HERE}.transactions",
+    "broadcast": f"{_HERE}.broadcasts",
+    "group": f"{_HERE}.groups",
+    "journal": f"{_HERE}.journals",
+    "mailbox": f"{_HERE}.mailboxes.management",
+    "cluster": f"{_HERE}.cluster",
+    "token": f"{_HERE}.tokens",
+    "audit": f"{_HERE}.audit",
+    "backup": None,
+    "pipeline": f"{_HERE}.pipeline",
+    "check": f"{_HERE}.check",
+    "top": f"{_HERE}.top",
+    "bench": None,
+    "doctor": None,
+    "config": None,
+    "version": f"{_HERE}.version",
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name. Each is imported when it is needed: all of them take half of a second."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded |= _registered_by(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in dict.fromkeys([*_MODULES, *joined.names("tidelog.commands")]) if name in self])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _registered_by(name: str) -> Mapping[str, Any]:
+    """Return the commands of the module that registers ``name``.
+
+    Raises:
+        KeyError: There is no such command, or its package is not installed.
+    """
+    part = typer.Typer()
+    module = _MODULES.get(name)
+    try:
+        (import_module(module) if module else joined.load("tidelog.commands", name)).register(part)
+    except ModuleNotFoundError as error:
+        if module or extra_of(error) is None:
+            raise
+        raise KeyError(name) from error
+    return cast("Mapping[str, Any]", typer.main.get_group(part).commands)
+
+
+class _Root(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = Commands()
+
 
 app = typer.Typer(
+    cls=_Root,
     name="tidelog",
     help="Durable channels in one time order, readable from Python and Spark.",
     epilog=COMMON_CODES,
@@ -40,20 +90,3 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(connection.credentials)
-
-
-def _register_all() -> None:
-    joined = {}
-    for entry in entry_points(group="tidelog.commands"):
-        try:
-            joined[entry.name] = entry.load()
-        except ModuleNotFoundError as error:
-            # A client-only installation.
-            if extra_of(error) is None:
-                raise
-    own = [joined.pop(each, None) if isinstance(each, str) else each for each in _COMMANDS]
-    for module in filter(None, (*own, *joined.values())):
-        module.register(app)
-
-
-_register_all()
