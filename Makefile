@@ -10,6 +10,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PROTOS := proto/tidelog/v1/*.proto
+# Some images set it, and without bytecode each of the hundreds of processes of a test run compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # More options for the command behind `serve`, `test` and `demo`, such as ARGS="-k crash".
 ARGS ?=
 
@@ -61,6 +63,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	PYTHONPATH=tests $(BIN)/python -m benchmarks msgstream
 	$(BIN)/tidelog bench scan
 	$(BIN)/tidelog bench consume
+	$(BIN)/tidelog bench mailbox
 	$(BIN)/tidelog bench gazette
 	PYTHONPATH=tests $(BIN)/python -m benchmarks channels
 	PYTHONPATH=tests $(BIN)/python -m benchmarks retention --seconds 60
@@ -70,6 +73,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench pipeline
 	PYTHONPATH=tests $(BIN)/python -m benchmarks stream
 	PYTHONPATH=tests $(BIN)/python -m benchmarks sequencer
+	PYTHONPATH=tests $(BIN)/python -m benchmarks mailbox-restart
 	$(BIN)/tidelog bench security
 
 proto: setup ## generate client/tidelog/v1 from proto/

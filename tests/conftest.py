@@ -4,6 +4,7 @@ Profile ``dev`` searches new examples in each run; ``ci`` (chosen by the variabl
 time, so a failed build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches for long.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -57,21 +58,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.extended)
 
 
+def pytest_collection_finish() -> None:
+    """Leave the modules and the collected tests out of garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    """Distribute tests to workers one by one, but those that share a Spark session together."""
+    """Distribute tests to workers one by one, but those of a scope together."""
     return _Scheduling(config, log)
 
 
+_SCOPES = {"tests/integration/spark/": "spark", "tests/tidy/": "tidy"}
+
+
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
-    """Assigns all tests of one scope to the same worker, the largest scope first.
+    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, or parsed files.
 
     The mark ``xdist_group`` does not do that with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
     each worker started its own Spark.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/integration/spark/") else nodeid
+        return next((name for folder, name in _SCOPES.items() if nodeid.startswith(folder)), nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

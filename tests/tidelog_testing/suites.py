@@ -23,6 +23,7 @@ EXTENDED: Final = {
         "tests/integration/spark/test_examples.py",
         "tests/integration/spark/test_payloads.py",
         "tests/integration/spark/test_pipelines.py",
+        "tests/integration/spark/test_programs.py",
         "tests/integration/spark/test_read_cluster.py",
     ),
     "several servers, hosts or services": (
@@ -30,16 +31,22 @@ EXTENDED: Final = {
         "tests/deploy/test_compose.py",
         "tests/integration/cluster/test_hosts.py",
     ),
-    "a storm of kills for one feature; the core has one for all of them": (
+    "a storm of kills for one feature; the core has one for all writes, and kills at the failpoints of mailboxes": (
         "tests/crash/test_kill_backup.py",
+        "tests/crash/test_kill_blobs.py",
         "tests/crash/test_kill_broadcasts.py",
+        "tests/crash/test_kill_deliveries.py",
         "tests/crash/test_kill_fencing.py",
         "tests/crash/test_kill_gazette.py",
         "tests/crash/test_kill_groups.py",
         "tests/crash/test_kill_idempotence.py",
+        "tests/crash/test_kill_journals.py",
         "tests/crash/test_kill_prepared.py",
         "tests/crash/test_kill_retention.py",
         "tests/crash/test_kill_transactions.py",
+    ),
+    "a system that refuses each resource at the start; the core has faults of the disk at any time": (
+        "tests/crash/test_start_resources.py",
     ),
     "every benchmark, and every document in order": (
         "tests/integration/cli/test_bench.py",

@@ -17,7 +17,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # One short form of each kind of test that the extended suite has more of.
 CORE = (
+    "tests/crash/test_faults_storage.py",
     "tests/crash/test_kill_failpoints.py",
+    "tests/crash/test_kill_mailboxes.py",
     "tests/crash/test_kill_mixed.py",
     "tests/crash/test_kill_storm.py",
     "tests/integration/cluster/test_cluster.py",

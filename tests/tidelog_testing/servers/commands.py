@@ -5,6 +5,7 @@ A parent process has loaded the modules and forks for each command; gRPC starts 
 
 import atexit
 import errno
+import gc
 import importlib
 import json
 import os
@@ -16,7 +17,7 @@ import tempfile
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -159,6 +160,9 @@ def serve() -> None:
         for module in pkgutil.iter_modules(package.__path__):
             if module.name not in _NOT_LOADED:
                 importlib.import_module(f"{package.__name__}.{module.name}")
+    _load_help()
+    # A collection in a child would copy every page that has objects.
+    gc.freeze()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     for line in requests:
         child = os.fork()
@@ -166,6 +170,12 @@ def serve() -> None:
             _become(json.loads(line))
         _, status = os.waitpid(child, 0)
         os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _load_help() -> None:
+    """Load what the parser and its help load on their first use."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):
+        tidelog_cli.main(["--help"])
 
 
 def _become(request: Mapping[str, Any]) -> None:
