@@ -85,6 +85,19 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_APPLICATION_FORGOTTEN: _ClassVar[Reason]
     REASON_PRODUCER_FORGOTTEN: _ClassVar[Reason]
     REASON_JOURNAL_REVISION_MISMATCH: _ClassVar[Reason]
+    REASON_MAILBOX_NOT_EXIST: _ClassVar[Reason]
+    REASON_MAILBOX_ALREADY_EXISTS: _ClassVar[Reason]
+    REASON_LOCK_UNKNOWN: _ClassVar[Reason]
+    REASON_LOCK_EXPIRED: _ClassVar[Reason]
+    REASON_ALREADY_ACKNOWLEDGED: _ClassVar[Reason]
+    REASON_MAILBOX_FULL: _ClassVar[Reason]
+    REASON_DEAD_LETTER_CYCLE: _ClassVar[Reason]
+    REASON_LEASE_TOO_LONG: _ClassVar[Reason]
+    REASON_BODY_TOO_LARGE: _ClassVar[Reason]
+    REASON_INVALID_DELAY: _ClassVar[Reason]
+    REASON_MAILBOX_IN_USE: _ClassVar[Reason]
+    REASON_BLOB_NOT_EXIST: _ClassVar[Reason]
+    REASON_BLOB_TOO_LARGE: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -157,6 +170,19 @@ REASON_STORAGE_UNREADABLE: Reason
 REASON_APPLICATION_FORGOTTEN: Reason
 REASON_PRODUCER_FORGOTTEN: Reason
 REASON_JOURNAL_REVISION_MISMATCH: Reason
+REASON_MAILBOX_NOT_EXIST: Reason
+REASON_MAILBOX_ALREADY_EXISTS: Reason
+REASON_LOCK_UNKNOWN: Reason
+REASON_LOCK_EXPIRED: Reason
+REASON_ALREADY_ACKNOWLEDGED: Reason
+REASON_MAILBOX_FULL: Reason
+REASON_DEAD_LETTER_CYCLE: Reason
+REASON_LEASE_TOO_LONG: Reason
+REASON_BODY_TOO_LARGE: Reason
+REASON_INVALID_DELAY: Reason
+REASON_MAILBOX_IN_USE: Reason
+REASON_BLOB_NOT_EXIST: Reason
+REASON_BLOB_TOO_LARGE: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")
@@ -174,6 +200,16 @@ class ErrorDetail(_message.Message):
     effect: Effect
     values: _containers.ScalarMap[str, str]
     def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., effect: _Optional[_Union[Effect, str]] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CallError(_message.Message):
+    __slots__ = ("code", "message", "detail")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    detail: ErrorDetail
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., detail: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class RpcStatus(_message.Message):
     __slots__ = ("code", "message", "details")

@@ -22,65 +22,66 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tidelog.v1 import mailbox_service_pb2 as tidelog_dot_v1_dot_mailbox__service__pb2
 from tidelog.v1 import message_pb2 as tidelog_dot_v1_dot_message__pb2
 from tidelog.v1 import wal_service_pb2 as tidelog_dot_v1_dot_wal__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tidelog/v1/transaction_service.proto\x12\ntidelog.v1\x1a\x18tidelog/v1/message.proto\x1a\x1ctidelog/v1/wal_service.proto\":\n\x0f\x42\x65ginTxnRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"8\n\x10\x42\x65ginTxnResponse\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"\xe6\x01\n\x10\x43ommitTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12/\n\nconditions\x18\x03 \x03(\x0b\x32\x1b.tidelog.v1.CommitCondition\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12-\n\tpositions\x18\x06 \x03(\x0b\x32\x1a.tidelog.v1.PositionCommitB\n\n\x08_batches\"r\n\x0f\x43ommitCondition\x12\x10\n\x08vchannel\x18\x01 \x01(\t\x12\x1f\n\x12\x65xpected_last_tick\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x42\x15\n\x13_expected_last_tick\"U\n\x11\x43ommitTxnResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tvchannels\x18\x02 \x03(\t\"$\n\x12RollbackTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\"\x15\n\x13RollbackTxnResponse\"%\n\x13KeepaliveTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\",\n\x14KeepaliveTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"\x95\x01\n\x11PrepareTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ckeepalive_us\x18\x03 \x01(\x04\x12\x0e\n\x06\x61pp_id\x18\x04 \x01(\t\x12\x18\n\x0b\x61pp_version\x18\x05 \x01(\x04H\x01\x88\x01\x01\x42\n\n\x08_batchesB\x0e\n\x0c_app_version\"*\n\x12PrepareTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"0\n\x0bPreparedTxn\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x11\n\tclient_id\x18\x02 \x01(\t\"\xf4\x01\n\x19\x43ommitPreparedTxnsRequest\x12%\n\x04txns\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.PreparedTxn\x12\x0e\n\x06\x61pp_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61pp_version\x18\x03 \x01(\x04\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12\x0f\n\x07is_last\x18\x06 \x01(\x08\x12\x10\n\x08is_first\x18\x07 \x01(\x08\x12\x10\n\x08query_id\x18\x08 \x01(\t\x12\x14\n\x0c\x61ny_vchannel\x18\t \x01(\x08\"\x94\x01\n\x1a\x43ommitPreparedTxnsResponse\x12\x12\n\nfirst_tick\x18\x01 \x01(\x04\x12\x11\n\tlast_tick\x18\x02 \x01(\x04\x12\x10\n\x08messages\x18\x03 \x01(\x04\x12*\n\ndurability\x18\x04 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"D\n\x1bRollbackPreparedTxnsRequest\x12%\n\x04txns\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.PreparedTxn\"\x1e\n\x1cRollbackPreparedTxnsResponse\"%\n\x0fListTxnsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"U\n\x10ListTxnsResponse\x12(\n\x04txns\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.TxnDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12\x44\x65scribeTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\">\n\x13\x44\x65scribeTxnResponse\x12\'\n\x03txn\x18\x01 \x01(\x0b\x32\x1a.tidelog.v1.TxnDescription\"\x8c\x02\n\x0eTxnDescription\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.tidelog.v1.TxnState\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tvchannels\x18\x04 \x03(\t\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08messages\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x08 \x01(\x04\x12\x15\n\rexpires_in_us\x18\t \x01(\x04\x12-\n\x06result\x18\n \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tprincipal\x18\x0b \x01(\t\"1\n\x0f\x41\x62ortTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x12\n\x10\x41\x62ortTxnResponse*\x84\x01\n\x08TxnState\x12\x19\n\x15TXN_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTXN_STATE_OPEN\x10\x01\x12\x18\n\x14TXN_STATE_COMMITTING\x10\x02\x12\x17\n\x13TXN_STATE_COMMITTED\x10\x03\x12\x16\n\x12TXN_STATE_PREPARED\x10\x04\x32\xc3\x06\n\x12TransactionService\x12\x45\n\x08\x42\x65ginTxn\x12\x1b.tidelog.v1.BeginTxnRequest\x1a\x1c.tidelog.v1.BeginTxnResponse\x12H\n\tCommitTxn\x12\x1c.tidelog.v1.CommitTxnRequest\x1a\x1d.tidelog.v1.CommitTxnResponse\x12N\n\x0bRollbackTxn\x12\x1e.tidelog.v1.RollbackTxnRequest\x1a\x1f.tidelog.v1.RollbackTxnResponse\x12Q\n\x0cKeepaliveTxn\x12\x1f.tidelog.v1.KeepaliveTxnRequest\x1a .tidelog.v1.KeepaliveTxnResponse\x12K\n\nPrepareTxn\x12\x1d.tidelog.v1.PrepareTxnRequest\x1a\x1e.tidelog.v1.PrepareTxnResponse\x12\x63\n\x12\x43ommitPreparedTxns\x12%.tidelog.v1.CommitPreparedTxnsRequest\x1a&.tidelog.v1.CommitPreparedTxnsResponse\x12i\n\x14RollbackPreparedTxns\x12\'.tidelog.v1.RollbackPreparedTxnsRequest\x1a(.tidelog.v1.RollbackPreparedTxnsResponse\x12\x45\n\x08ListTxns\x12\x1b.tidelog.v1.ListTxnsRequest\x1a\x1c.tidelog.v1.ListTxnsResponse\x12N\n\x0b\x44\x65scribeTxn\x12\x1e.tidelog.v1.DescribeTxnRequest\x1a\x1f.tidelog.v1.DescribeTxnResponse\x12\x45\n\x08\x41\x62ortTxn\x12\x1b.tidelog.v1.AbortTxnRequest\x1a\x1c.tidelog.v1.AbortTxnResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tidelog/v1/transaction_service.proto\x12\ntidelog.v1\x1a tidelog/v1/mailbox_service.proto\x1a\x18tidelog/v1/message.proto\x1a\x1ctidelog/v1/wal_service.proto\":\n\x0f\x42\x65ginTxnRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"8\n\x10\x42\x65ginTxnResponse\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"\xbe\x02\n\x10\x43ommitTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12/\n\nconditions\x18\x03 \x03(\x0b\x32\x1b.tidelog.v1.CommitCondition\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12-\n\tpositions\x18\x06 \x03(\x0b\x32\x1a.tidelog.v1.PositionCommit\x12&\n\x05sends\x18\x07 \x03(\x0b\x32\x17.tidelog.v1.SendRequest\x12.\n\x04\x61\x63ks\x18\x08 \x03(\x0b\x32 .tidelog.v1.AckDeliveriesRequestB\n\n\x08_batches\"r\n\x0f\x43ommitCondition\x12\x10\n\x08vchannel\x18\x01 \x01(\t\x12\x1f\n\x12\x65xpected_last_tick\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x42\x15\n\x13_expected_last_tick\"U\n\x11\x43ommitTxnResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tvchannels\x18\x02 \x03(\t\"$\n\x12RollbackTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\"\x15\n\x13RollbackTxnResponse\"%\n\x13KeepaliveTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\",\n\x14KeepaliveTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"\x95\x01\n\x11PrepareTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ckeepalive_us\x18\x03 \x01(\x04\x12\x0e\n\x06\x61pp_id\x18\x04 \x01(\t\x12\x18\n\x0b\x61pp_version\x18\x05 \x01(\x04H\x01\x88\x01\x01\x42\n\n\x08_batchesB\x0e\n\x0c_app_version\"*\n\x12PrepareTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"0\n\x0bPreparedTxn\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x11\n\tclient_id\x18\x02 \x01(\t\"\xf4\x01\n\x19\x43ommitPreparedTxnsRequest\x12%\n\x04txns\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.PreparedTxn\x12\x0e\n\x06\x61pp_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61pp_version\x18\x03 \x01(\x04\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12\x0f\n\x07is_last\x18\x06 \x01(\x08\x12\x10\n\x08is_first\x18\x07 \x01(\x08\x12\x10\n\x08query_id\x18\x08 \x01(\t\x12\x14\n\x0c\x61ny_vchannel\x18\t \x01(\x08\"\x94\x01\n\x1a\x43ommitPreparedTxnsResponse\x12\x12\n\nfirst_tick\x18\x01 \x01(\x04\x12\x11\n\tlast_tick\x18\x02 \x01(\x04\x12\x10\n\x08messages\x18\x03 \x01(\x04\x12*\n\ndurability\x18\x04 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"D\n\x1bRollbackPreparedTxnsRequest\x12%\n\x04txns\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.PreparedTxn\"\x1e\n\x1cRollbackPreparedTxnsResponse\"%\n\x0fListTxnsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"U\n\x10ListTxnsResponse\x12(\n\x04txns\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.TxnDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12\x44\x65scribeTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\">\n\x13\x44\x65scribeTxnResponse\x12\'\n\x03txn\x18\x01 \x01(\x0b\x32\x1a.tidelog.v1.TxnDescription\"\x8c\x02\n\x0eTxnDescription\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.tidelog.v1.TxnState\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tvchannels\x18\x04 \x03(\t\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08messages\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x08 \x01(\x04\x12\x15\n\rexpires_in_us\x18\t \x01(\x04\x12-\n\x06result\x18\n \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tprincipal\x18\x0b \x01(\t\"1\n\x0f\x41\x62ortTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x12\n\x10\x41\x62ortTxnResponse*\x84\x01\n\x08TxnState\x12\x19\n\x15TXN_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTXN_STATE_OPEN\x10\x01\x12\x18\n\x14TXN_STATE_COMMITTING\x10\x02\x12\x17\n\x13TXN_STATE_COMMITTED\x10\x03\x12\x16\n\x12TXN_STATE_PREPARED\x10\x04\x32\xc3\x06\n\x12TransactionService\x12\x45\n\x08\x42\x65ginTxn\x12\x1b.tidelog.v1.BeginTxnRequest\x1a\x1c.tidelog.v1.BeginTxnResponse\x12H\n\tCommitTxn\x12\x1c.tidelog.v1.CommitTxnRequest\x1a\x1d.tidelog.v1.CommitTxnResponse\x12N\n\x0bRollbackTxn\x12\x1e.tidelog.v1.RollbackTxnRequest\x1a\x1f.tidelog.v1.RollbackTxnResponse\x12Q\n\x0cKeepaliveTxn\x12\x1f.tidelog.v1.KeepaliveTxnRequest\x1a .tidelog.v1.KeepaliveTxnResponse\x12K\n\nPrepareTxn\x12\x1d.tidelog.v1.PrepareTxnRequest\x1a\x1e.tidelog.v1.PrepareTxnResponse\x12\x63\n\x12\x43ommitPreparedTxns\x12%.tidelog.v1.CommitPreparedTxnsRequest\x1a&.tidelog.v1.CommitPreparedTxnsResponse\x12i\n\x14RollbackPreparedTxns\x12\'.tidelog.v1.RollbackPreparedTxnsRequest\x1a(.tidelog.v1.RollbackPreparedTxnsResponse\x12\x45\n\x08ListTxns\x12\x1b.tidelog.v1.ListTxnsRequest\x1a\x1c.tidelog.v1.ListTxnsResponse\x12N\n\x0b\x44\x65scribeTxn\x12\x1e.tidelog.v1.DescribeTxnRequest\x1a\x1f.tidelog.v1.DescribeTxnResponse\x12\x45\n\x08\x41\x62ortTxn\x12\x1b.tidelog.v1.AbortTxnRequest\x1a\x1c.tidelog.v1.AbortTxnResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.transaction_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TXNSTATE']._serialized_start=2125
-  _globals['_TXNSTATE']._serialized_end=2257
-  _globals['_BEGINTXNREQUEST']._serialized_start=108
-  _globals['_BEGINTXNREQUEST']._serialized_end=166
-  _globals['_BEGINTXNRESPONSE']._serialized_start=168
-  _globals['_BEGINTXNRESPONSE']._serialized_end=224
-  _globals['_COMMITTXNREQUEST']._serialized_start=227
-  _globals['_COMMITTXNREQUEST']._serialized_end=457
-  _globals['_COMMITCONDITION']._serialized_start=459
-  _globals['_COMMITCONDITION']._serialized_end=573
-  _globals['_COMMITTXNRESPONSE']._serialized_start=575
-  _globals['_COMMITTXNRESPONSE']._serialized_end=660
-  _globals['_ROLLBACKTXNREQUEST']._serialized_start=662
-  _globals['_ROLLBACKTXNREQUEST']._serialized_end=698
-  _globals['_ROLLBACKTXNRESPONSE']._serialized_start=700
-  _globals['_ROLLBACKTXNRESPONSE']._serialized_end=721
-  _globals['_KEEPALIVETXNREQUEST']._serialized_start=723
-  _globals['_KEEPALIVETXNREQUEST']._serialized_end=760
-  _globals['_KEEPALIVETXNRESPONSE']._serialized_start=762
-  _globals['_KEEPALIVETXNRESPONSE']._serialized_end=806
-  _globals['_PREPARETXNREQUEST']._serialized_start=809
-  _globals['_PREPARETXNREQUEST']._serialized_end=958
-  _globals['_PREPARETXNRESPONSE']._serialized_start=960
-  _globals['_PREPARETXNRESPONSE']._serialized_end=1002
-  _globals['_PREPAREDTXN']._serialized_start=1004
-  _globals['_PREPAREDTXN']._serialized_end=1052
-  _globals['_COMMITPREPAREDTXNSREQUEST']._serialized_start=1055
-  _globals['_COMMITPREPAREDTXNSREQUEST']._serialized_end=1299
-  _globals['_COMMITPREPAREDTXNSRESPONSE']._serialized_start=1302
-  _globals['_COMMITPREPAREDTXNSRESPONSE']._serialized_end=1450
-  _globals['_ROLLBACKPREPAREDTXNSREQUEST']._serialized_start=1452
-  _globals['_ROLLBACKPREPAREDTXNSREQUEST']._serialized_end=1520
-  _globals['_ROLLBACKPREPAREDTXNSRESPONSE']._serialized_start=1522
-  _globals['_ROLLBACKPREPAREDTXNSRESPONSE']._serialized_end=1552
-  _globals['_LISTTXNSREQUEST']._serialized_start=1554
-  _globals['_LISTTXNSREQUEST']._serialized_end=1591
-  _globals['_LISTTXNSRESPONSE']._serialized_start=1593
-  _globals['_LISTTXNSRESPONSE']._serialized_end=1678
-  _globals['_DESCRIBETXNREQUEST']._serialized_start=1680
-  _globals['_DESCRIBETXNREQUEST']._serialized_end=1716
-  _globals['_DESCRIBETXNRESPONSE']._serialized_start=1718
-  _globals['_DESCRIBETXNRESPONSE']._serialized_end=1780
-  _globals['_TXNDESCRIPTION']._serialized_start=1783
-  _globals['_TXNDESCRIPTION']._serialized_end=2051
-  _globals['_ABORTTXNREQUEST']._serialized_start=2053
-  _globals['_ABORTTXNREQUEST']._serialized_end=2102
-  _globals['_ABORTTXNRESPONSE']._serialized_start=2104
-  _globals['_ABORTTXNRESPONSE']._serialized_end=2122
-  _globals['_TRANSACTIONSERVICE']._serialized_start=2260
-  _globals['_TRANSACTIONSERVICE']._serialized_end=3095
+  _globals['_TXNSTATE']._serialized_start=2247
+  _globals['_TXNSTATE']._serialized_end=2379
+  _globals['_BEGINTXNREQUEST']._serialized_start=142
+  _globals['_BEGINTXNREQUEST']._serialized_end=200
+  _globals['_BEGINTXNRESPONSE']._serialized_start=202
+  _globals['_BEGINTXNRESPONSE']._serialized_end=258
+  _globals['_COMMITTXNREQUEST']._serialized_start=261
+  _globals['_COMMITTXNREQUEST']._serialized_end=579
+  _globals['_COMMITCONDITION']._serialized_start=581
+  _globals['_COMMITCONDITION']._serialized_end=695
+  _globals['_COMMITTXNRESPONSE']._serialized_start=697
+  _globals['_COMMITTXNRESPONSE']._serialized_end=782
+  _globals['_ROLLBACKTXNREQUEST']._serialized_start=784
+  _globals['_ROLLBACKTXNREQUEST']._serialized_end=820
+  _globals['_ROLLBACKTXNRESPONSE']._serialized_start=822
+  _globals['_ROLLBACKTXNRESPONSE']._serialized_end=843
+  _globals['_KEEPALIVETXNREQUEST']._serialized_start=845
+  _globals['_KEEPALIVETXNREQUEST']._serialized_end=882
+  _globals['_KEEPALIVETXNRESPONSE']._serialized_start=884
+  _globals['_KEEPALIVETXNRESPONSE']._serialized_end=928
+  _globals['_PREPARETXNREQUEST']._serialized_start=931
+  _globals['_PREPARETXNREQUEST']._serialized_end=1080
+  _globals['_PREPARETXNRESPONSE']._serialized_start=1082
+  _globals['_PREPARETXNRESPONSE']._serialized_end=1124
+  _globals['_PREPAREDTXN']._serialized_start=1126
+  _globals['_PREPAREDTXN']._serialized_end=1174
+  _globals['_COMMITPREPAREDTXNSREQUEST']._serialized_start=1177
+  _globals['_COMMITPREPAREDTXNSREQUEST']._serialized_end=1421
+  _globals['_COMMITPREPAREDTXNSRESPONSE']._serialized_start=1424
+  _globals['_COMMITPREPAREDTXNSRESPONSE']._serialized_end=1572
+  _globals['_ROLLBACKPREPAREDTXNSREQUEST']._serialized_start=1574
+  _globals['_ROLLBACKPREPAREDTXNSREQUEST']._serialized_end=1642
+  _globals['_ROLLBACKPREPAREDTXNSRESPONSE']._serialized_start=1644
+  _globals['_ROLLBACKPREPAREDTXNSRESPONSE']._serialized_end=1674
+  _globals['_LISTTXNSREQUEST']._serialized_start=1676
+  _globals['_LISTTXNSREQUEST']._serialized_end=1713
+  _globals['_LISTTXNSRESPONSE']._serialized_start=1715
+  _globals['_LISTTXNSRESPONSE']._serialized_end=1800
+  _globals['_DESCRIBETXNREQUEST']._serialized_start=1802
+  _globals['_DESCRIBETXNREQUEST']._serialized_end=1838
+  _globals['_DESCRIBETXNRESPONSE']._serialized_start=1840
+  _globals['_DESCRIBETXNRESPONSE']._serialized_end=1902
+  _globals['_TXNDESCRIPTION']._serialized_start=1905
+  _globals['_TXNDESCRIPTION']._serialized_end=2173
+  _globals['_ABORTTXNREQUEST']._serialized_start=2175
+  _globals['_ABORTTXNREQUEST']._serialized_end=2224
+  _globals['_ABORTTXNRESPONSE']._serialized_start=2226
+  _globals['_ABORTTXNRESPONSE']._serialized_end=2244
+  _globals['_TRANSACTIONSERVICE']._serialized_start=2382
+  _globals['_TRANSACTIONSERVICE']._serialized_end=3217
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from tidelog.v1 import mailbox_service_pb2 as _mailbox_service_pb2
 from tidelog.v1 import message_pb2 as _message_pb2
 from tidelog.v1 import wal_service_pb2 as _wal_service_pb2
 from google.protobuf.internal import containers as _containers
@@ -39,20 +40,24 @@ class BeginTxnResponse(_message.Message):
     def __init__(self, txn_id: _Optional[int] = ..., keepalive_us: _Optional[int] = ...) -> None: ...
 
 class CommitTxnRequest(_message.Message):
-    __slots__ = ("txn_id", "batches", "conditions", "barrier_tick", "durability", "positions")
+    __slots__ = ("txn_id", "batches", "conditions", "barrier_tick", "durability", "positions", "sends", "acks")
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
     txn_id: int
     batches: int
     conditions: _containers.RepeatedCompositeFieldContainer[CommitCondition]
     barrier_tick: int
     durability: _message_pb2.Durability
     positions: _containers.RepeatedCompositeFieldContainer[_wal_service_pb2.PositionCommit]
-    def __init__(self, txn_id: _Optional[int] = ..., batches: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[CommitCondition, _Mapping]]] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., positions: _Optional[_Iterable[_Union[_wal_service_pb2.PositionCommit, _Mapping]]] = ...) -> None: ...
+    sends: _containers.RepeatedCompositeFieldContainer[_mailbox_service_pb2.SendRequest]
+    acks: _containers.RepeatedCompositeFieldContainer[_mailbox_service_pb2.AckDeliveriesRequest]
+    def __init__(self, txn_id: _Optional[int] = ..., batches: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[CommitCondition, _Mapping]]] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., positions: _Optional[_Iterable[_Union[_wal_service_pb2.PositionCommit, _Mapping]]] = ..., sends: _Optional[_Iterable[_Union[_mailbox_service_pb2.SendRequest, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[_mailbox_service_pb2.AckDeliveriesRequest, _Mapping]]] = ...) -> None: ...
 
 class CommitCondition(_message.Message):
     __slots__ = ("vchannel", "expected_last_tick", "fencing_token")

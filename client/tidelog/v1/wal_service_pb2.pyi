@@ -1,4 +1,5 @@
 from tidelog.v1 import error_pb2 as _error_pb2
+from tidelog.v1 import mailbox_service_pb2 as _mailbox_service_pb2
 from tidelog.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -131,12 +132,16 @@ class AppendStreamRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ...) -> None: ...
 
 class Transaction(_message.Message):
-    __slots__ = ("parts", "positions")
+    __slots__ = ("parts", "positions", "sends", "acks")
     PARTS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
     positions: _containers.RepeatedCompositeFieldContainer[PositionCommit]
-    def __init__(self, parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[PositionCommit, _Mapping]]] = ...) -> None: ...
+    sends: _containers.RepeatedCompositeFieldContainer[_mailbox_service_pb2.SendRequest]
+    acks: _containers.RepeatedCompositeFieldContainer[_mailbox_service_pb2.AckDeliveriesRequest]
+    def __init__(self, parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[PositionCommit, _Mapping]]] = ..., sends: _Optional[_Iterable[_Union[_mailbox_service_pb2.SendRequest, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[_mailbox_service_pb2.AckDeliveriesRequest, _Mapping]]] = ...) -> None: ...
 
 class PositionCommit(_message.Message):
     __slots__ = ("group", "vchannel", "next_tick", "member_id", "epoch", "expected_tick")
@@ -179,16 +184,18 @@ class AppendStreamResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., result: _Optional[_Union[AppendResult, _Mapping]] = ..., error: _Optional[_Union[AppendError, _Mapping]] = ..., transaction: _Optional[_Union[TransactionResult, _Mapping]] = ...) -> None: ...
 
 class TransactionResult(_message.Message):
-    __slots__ = ("txn_id", "first_tick", "last_tick", "parts")
+    __slots__ = ("txn_id", "first_tick", "last_tick", "parts", "sent")
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     txn_id: int
     first_tick: int
     last_tick: int
     parts: _containers.RepeatedCompositeFieldContainer[AppendResult]
-    def __init__(self, txn_id: _Optional[int] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendResult, _Mapping]]] = ...) -> None: ...
+    sent: _containers.RepeatedCompositeFieldContainer[_mailbox_service_pb2.SendResponse]
+    def __init__(self, txn_id: _Optional[int] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendResult, _Mapping]]] = ..., sent: _Optional[_Iterable[_Union[_mailbox_service_pb2.SendResponse, _Mapping]]] = ...) -> None: ...
 
 class AppendError(_message.Message):
     __slots__ = ("code", "message", "detail")
