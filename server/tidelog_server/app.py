@@ -46,7 +46,9 @@ from tidelog_server.rpc.context import fields_of, is_local
 from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
-from tidelog_server.rpc.tls import http_context, renew
+from tidelog_server.rpc.tls import http_context, renewed_http_context
+from tidelog_server.rpc.web.api import API_PREFIX
+from tidelog_server.rpc.web.site import Site, SiteTerms
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics, watch_event_loop
@@ -93,7 +95,10 @@ class Server:
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
         self._log = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
         self._node = Node(
-            self._log, self._tasks, retention_check_interval_ms=config.storage.retention_check_interval_ms
+            self._log,
+            self._tasks,
+            retention_check_interval_ms=config.storage.retention_check_interval_ms,
+            blob_grace_s=config.mailboxes.blob_grace_s,
         )
         self._log.slow_appends.set_threshold(config.log.slow_append_ms)
         self._tracer = _open_tracing(config)
@@ -101,7 +106,15 @@ class Server:
         has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
         self._checkpoints = Checkpoints(self._log, self._tasks, store if has_files else None)
         self._rpc: RpcServer | None = None
-        self._http = HttpServer(self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics)
+        mailboxes = config.mailboxes
+        prefixes = [
+            *([API_PREFIX] if mailboxes.http_api else []),
+            *([mailboxes.http_prefix] if mailboxes.http_prefix else []),
+        ]
+        self._http = HttpServer(
+            self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics,
+            api_prefixes=prefixes,
+        )  # fmt: skip
         self._teardown = AsyncExitStack()
         # Applies changed settings; other parts register themselves.
         self.reloader = Reloader(config)
@@ -286,6 +299,7 @@ class Server:
         port = self._bind(rpc, f"{host}:{self._grpc_port or self._config.server.grpc_port}")
         self.grpc_endpoint = f"{host}:{port}"
         await rpc.start()
+        self._http.serve_api(self._make_site(rpc).answer)
         self._is_serving = True
         teardown.push_async_callback(self._stop_calls, rpc)
         start_s = self._clock.monotonic_s() - self._started_s
@@ -305,7 +319,7 @@ class Server:
         tls = None
         if files is not None:
             tls = http_context(files)
-            self._security.on_renewed = lambda _: renew(tls, files)
+            self._security.on_renewed = lambda _: self._http.renew(renewed_http_context(files))
         http_port = await self._http.start(server.http_host, server.http_port, tls)
         self._teardown.push_async_callback(self._http.stop)
         self.http_endpoint = f"{server.http_host}:{http_port}"
@@ -328,7 +342,7 @@ class Server:
             quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
             guard = Guard(
                 security.authenticator, audit, quotas, self._metrics,
-                fields_of=fields_of, journal_of=self._node.journals.name_of,
+                fields_of=fields_of, content_of=self._node.content_of,
             )  # fmt: skip
             security.on_failure = guard.unauthenticated
             self._tasks.start("guard", guard.run())
@@ -341,6 +355,15 @@ class Server:
                 server.reflection, server.overload_protection,
             ),
         )  # fmt: skip
+
+    def _make_site(self, rpc: RpcServer) -> Site:
+        """Return the API of mailboxes over HTTP."""
+        config, mailboxes = self._config, self._config.mailboxes
+        terms = SiteTerms(
+            mailboxes.http_api, mailboxes.http_prefix, mailboxes.http_max_body_bytes, config.server.http_host,
+            self._security.needs_credentials, bool(config.tls.client_ca), secrets.token_bytes(32),
+        )  # fmt: skip
+        return Site(rpc.web_calls, self._clock, terms)
 
     def _may_read_metrics(self, request: web.Request) -> bool:
         """Return whether a request may read metrics: any local one; from other machines it needs admin.read."""
@@ -449,7 +472,7 @@ class Server:
             metrics.lease_remaining_seconds.replace([(lease.node_id, lease.left_s())])
         if self._is_serving:
             self._log.refresh_metrics()
-            self._node.refresh_metrics(per_group=wanted.per_group)
+            self._node.refresh_metrics(per_group=wanted.per_group, per_mailbox=wanted.per_mailbox)
         if self._is_serving and wanted.per_vchannel:
             ticks = self._log.vchannel_ticks()
             metrics.vchannel_first_tick.replace([(name, first) for name, first, _ in ticks])

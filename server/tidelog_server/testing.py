@@ -49,6 +49,8 @@ async def _run(folder: str | None, started: "Future[tuple[Server, asyncio.Abstra
     flags = {
         "server.grpc_port": "0",
         "server.http_port": "0",
+        # A test closes its clients before the server, so there are few calls to refuse.
+        "server.shutdown_grace_s": "2",
         "log.level": "warning",
         "limits.min_free_disk_bytes": "0",
         **({"storage.data_dir": folder} if folder else {"storage.kind": "memory"}),

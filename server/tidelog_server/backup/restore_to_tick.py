@@ -2,7 +2,8 @@
 
 The unit is the append. A batch is kept if all of its messages are at or below the tick; a transaction, if all of its
 messages on all vchannels are; a broadcast has one tick. So none is cut in half, and the kept messages are a prefix of
-the log in the order in which it was written.
+the log in the order in which it was written. The state of a mailbox is the fold of its log, which may be trimmed beyond
+the tick: then the mailbox cannot be restored.
 
 Why replay and not truncate in place: replay uses the code of every append, so the sequence, the chain of hashes, chunks
 and tails of the new store are correct by construction, and every kept message is read and checked.
@@ -15,16 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tidelog_server.backup.files import Meter
+from tidelog_server.backup.manifest import BackupError
 from tidelog_server.broadcast.records import Progress, Tombstone
 from tidelog_server.core.entries import EntryHeader, NewEntry, StagedBatch, StagedColumns
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.core.mailboxes import MailboxAtTick
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
-from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.core.ticks import MAX_TICK, NO_TICK, physical_ms
 from tidelog_server.core.transactions import AppCommit
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore, Table
 from tidelog_server.metadata.store import Put, Versioned
@@ -37,6 +40,8 @@ from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 _ROOT: Final = "tidelog"
 _HEADERS_PER_PAGE: Final = 256
 _SIDE_ROWS_PER_WRITE: Final = 1_000
+_NAMES_IN_TEXT: Final = 10
+_MAX_UNUSED_TICKS: Final = 1 << 20
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -60,6 +65,7 @@ class RestoreReport:
             so retrying one would commit it again.
         trimmed_vchannels: Ids of vchannels that were trimmed beyond the tick before the backup; their messages are
             lost.
+        emptied_mailboxes: Names of mailboxes whose messages at the tick are lost, and that were restored without any.
     """
 
     incarnation: str = ""
@@ -75,9 +81,50 @@ class RestoreReport:
     cut_producers: int = 0
     forgotten_apps: int = 0
     trimmed_vchannels: list[int] = field(default_factory=list)
+    emptied_mailboxes: list[str] = field(default_factory=list)
 
 
-async def replay(source: Path, target: Path, tick: int, meter: Meter) -> RestoreReport:
+class MailboxHistory(Protocol):
+    """Finds the state of the mailboxes of a log; ``mailboxes.node_wide.at_tick`` implements it."""
+
+    def at(self, log: StoredLog, records: Mapping[str, Versioned], tick: int) -> Sequence[MailboxAtTick]:
+        """Return all mailboxes in the metadata ``records`` as of ``tick``, which no batch or transaction contains."""
+        ...
+
+    def empty(self, mailbox: MailboxAtTick, tick: int) -> NewEntry:
+        """Return an entry after which a mailbox has no messages."""
+        ...
+
+
+class MailboxesLostError(BackupError):
+    """The state of mailboxes at the tick is lost. Nothing was written.
+
+    Attributes:
+        restorable_from: The first tick as of which all mailboxes can be restored; MAX_TICK without such a tick.
+    """
+
+    def __init__(self, tick: int, lost: Sequence[MailboxAtTick]) -> None:
+        names = ", ".join(f"'{each.name}'" for each in lost[:_NAMES_IN_TEXT])
+        more = f" and {len(lost) - _NAMES_IN_TEXT} more" if len(lost) > _NAMES_IN_TEXT else ""
+        from_tick = max(each.restorable_from for each in lost)
+        later = f"choose tick {from_tick} or a later one, " if from_tick < MAX_TICK else ""
+        super().__init__(
+            f"the logs of mailboxes {names}{more} were trimmed beyond tick {tick} before the backup, so messages or "
+            f"bodies that they had at that tick are lost: {later}restore an earlier backup, or add --empty-mailboxes "
+            "to restore them without messages"
+        )
+        self.restorable_from = from_tick
+
+
+async def replay(
+    source: Path,
+    target: Path,
+    tick: int,
+    meter: Meter,
+    mailboxes: MailboxHistory,
+    *,
+    may_empty: bool = False,
+) -> RestoreReport:
     """Create a new store in ``target`` from the messages of data folder ``source`` up to ``tick``, inclusive.
 
     Args:
@@ -85,9 +132,12 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
         target: An empty folder.
         tick: The last tick to keep.
         meter: Called with the number of bytes replayed.
+        mailboxes: Finds the state of mailboxes.
+        may_empty: True to restore mailboxes without messages if their messages at the tick are lost.
 
     Raises:
         DataLossError: A message is damaged.
+        MailboxesLostError: Messages of mailboxes at the tick are lost. ``target`` is empty.
         OSError, StorageFailedError: The system failed; ``target`` is unusable.
     """
     assert 0 <= tick < MAX_TICK
@@ -95,12 +145,19 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
     with TemporaryDirectory(prefix="tidelog-view-") as view_path:
         make_recovery_view(source / "db", Path(view_path))
         with open_stored_log(Path(view_path)) as log:
+            tick = _uncut(log, tick)
+            found = mailboxes.at(log, await _records(log.metadata), tick)
+            lost = [mailbox for mailbox in found if mailbox.restorable_from]
+            if lost and not may_empty:
+                raise MailboxesLostError(tick, lost)
+            report.emptied_mailboxes = sorted(mailbox.name for mailbox in lost)
             store = open_rocksdb_log_store(target)
             try:
                 _replay_log(log, store, tick, report, meter)
                 # The new store has no message between this tick and the requested one, so the two are equivalent.
                 last_tick = report.end_tick - 1
-                _replay_side_rows(log, store, last_tick, report)
+                _replay_side_rows(log, store, last_tick, report, found)
+                _empty_mailboxes(store, mailboxes, found, report.end_tick)
                 await _replay_metadata(log.metadata, store, last_tick, report)
                 store.sync()
                 head = store.head
@@ -109,6 +166,34 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
             finally:
                 store.close()
     return report
+
+
+def _uncut(log: StoredLog, tick: int) -> int:
+    """Return ``tick``, lowered until it is within no batch or transaction.
+
+    A transaction may have entries with different spans: those of mailboxes include the others, and come after them.
+    """
+    while True:
+        begin_ticks = (
+            header.base_tick if header.txn is None else header.txn.first_tick
+            for vchannel_id in log.tails
+            for header in _around(log, vchannel_id, tick)
+            if not _is_kept(header, tick)
+        )  # fmt: skip
+        lowest = min(begin_ticks, default=MAX_TICK)
+        if tick < lowest:
+            return tick
+        tick = lowest - 1
+
+
+def _around(log: StoredLog, vchannel_id: int, tick: int) -> Iterator[EntryHeader]:
+    """Yield the last headers of a vchannel up to ``tick``, and the first one above it."""
+    # A span may extend beyond its last message, by less than this.
+    next_tick = max(0, tick - _MAX_UNUSED_TICKS)
+    while page := log.reader.page_of_headers(vchannel_id, next_tick, tick + 1, _HEADERS_PER_PAGE):
+        yield from page
+        next_tick = page[-1].last_tick + 1
+    yield from log.reader.page_of_headers(vchannel_id, tick + 1, MAX_TICK, 1)
 
 
 def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport, meter: Meter) -> None:
@@ -190,20 +275,16 @@ def _write(
     meter(size_bytes)
 
 
-def _replay_side_rows(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
+def _replay_side_rows(
+    log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport, mailboxes: Sequence[MailboxAtTick]
+) -> None:
     windows: dict[ProducerKey, ProducerWindow | None] = {}
     for producer, before in log.windows().items():
         after = window_until(before, tick)
         report.cut_producers += after != before
         if after is not None:
             windows[producer] = after
-    positions: dict[GroupKey, GroupPosition | None] = {}
-    for group, position in log.positions().items():
-        positions[group] = position
-        if tick + 1 < position.next_tick:
-            # Messages consumed beyond the tick no longer exist, so a retried consume call cannot get them again.
-            positions[group] = position._replace(next_tick=tick + 1, taken=b"")
-            report.moved_positions += 1
+    positions = _positions_until(log, tick, report, mailboxes)
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
     app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}
     report.forgotten_apps = len(log.app_commits) - len(app_commits)
@@ -219,6 +300,39 @@ def _replay_side_rows(log: StoredLog, store: RocksdbLogStore, tick: int, report:
     store.write([], SideRows(floors=log.floors))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
+
+
+def _positions_until(
+    log: StoredLog, tick: int, report: RestoreReport, mailboxes: Sequence[MailboxAtTick]
+) -> dict[GroupKey, GroupPosition | None]:
+    snapshots = {mailbox.vchannel_id: mailbox.snapshot_tick for mailbox in mailboxes}
+    positions: dict[GroupKey, GroupPosition | None] = {}
+    for key, position in log.positions().items():
+        positions[key] = position
+        snapshot_tick = snapshots.get(position.vchannel_id, NO_TICK)
+        if key.group == FOLD_GROUP and snapshot_tick:
+            # The last snapshot may have been written later, or completed later.
+            positions[key] = position._replace(next_tick=snapshot_tick)
+        elif key.group == FOLD_GROUP and tick < position.next_tick:
+            # The mailbox is loaded from the beginning of its log.
+            positions[key] = None
+        elif key.group != FOLD_GROUP and tick + 1 < position.next_tick:
+            # Messages consumed beyond the tick no longer exist, so a retried consume call cannot get them again.
+            positions[key] = position._replace(next_tick=tick + 1, taken=b"")
+            report.moved_positions += 1
+    return positions
+
+
+def _empty_mailboxes(
+    store: RocksdbLogStore, history: MailboxHistory, mailboxes: Sequence[MailboxAtTick], tick: int
+) -> None:
+    """Write a snapshot without messages, at ticks from ``tick`` on, for mailboxes that have no state at the tick."""
+    for mailbox in mailboxes:
+        if mailbox.restorable_from or mailbox.is_new:
+            position = GroupPosition(mailbox.vchannel_id, tick, physical_ms(tick))
+            key = GroupKey(FOLD_GROUP, mailbox.vchannel)
+            store.write([history.empty(mailbox, tick)], SideRows(positions={key: position}))
+            tick += 1
 
 
 def _is_before(commit: AppCommit, tick: int) -> bool:
@@ -243,6 +357,16 @@ def _pages(rows: Mapping[_Key, _Value]) -> Iterator[dict[_Key, _Value]]:
     items = list(rows.items())
     for start in range(0, len(items), _SIDE_ROWS_PER_WRITE):
         yield dict(items[start : start + _SIDE_ROWS_PER_WRITE])
+
+
+async def _records(table: Table) -> dict[str, Versioned]:
+    """Return all records of the metadata, by key."""
+    with ThreadPoolExecutor(1) as executor:
+
+        async def write(call: Callable[[], int]) -> int:
+            return await asyncio.get_running_loop().run_in_executor(executor, call)
+
+        return await (await EmbeddedMetadataStore.open(table, executor, write)).list("")
 
 
 async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:

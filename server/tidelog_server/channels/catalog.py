@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError, RateLimitRejectedError
 from tidelog_server.core.limits import (
@@ -22,7 +23,6 @@ from tidelog_server.core.limits import (
     MAX_VCHANNELS,
     WHOLE_PERCENT,
 )
-from tidelog_server.core.names import journal_channel
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
@@ -59,7 +59,7 @@ class NewChannels:
         retention: Retention settings.
         is_placed: True if a cluster chooses the nodes; False to create the channels on this node.
         tenant: Tenant of the creating principal.
-        journals: Names of the journals whose frames the channels will hold; the server names the channels.
+        contents: Journals or mailboxes whose messages the channels will hold; the server names the channels.
     """
 
     number: int = 0
@@ -68,7 +68,7 @@ class NewChannels:
     retention: Retention = KEEP_FOR_EVER
     is_placed: bool = True
     tenant: Tenant = NO_TENANT
-    journals: tuple[str, ...] = ()
+    contents: tuple[Content, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class ChannelRecord:
             index.
         node_id: Node that owns the channel; empty on a standalone server.
         tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
-        journal: Name of the journal whose frames it holds; empty for other channels.
+        content: Journal or mailbox whose messages it holds; None for other channels.
     """
 
     name: str
@@ -98,7 +98,16 @@ class ChannelRecord:
     cuts: tuple[tuple[int, GroupCut], ...] = ()
     node_id: str = ""
     tenant: str = ""
-    journal: str = ""
+    content: Content | None = None
+
+    @property
+    def content_name(self) -> str:
+        """Name of the journal or mailbox whose messages it holds; empty for other channels."""
+        return "" if self.content is None else self.content.name
+
+    def holds(self, kind: ContentKind) -> bool:
+        """Return whether it holds messages of a journal, or of a mailbox."""
+        return self.content is not None and self.content.kind is kind
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
@@ -114,8 +123,8 @@ class ChannelRecord:
             fields["cuts"] = [[index, _fields(cut)] for index, cut in self.cuts]
         if self.tenant:
             fields["tenant"] = self.tenant
-        if self.journal:
-            fields["journal"] = self.journal
+        if self.content is not None:
+            fields[self.content.kind.value] = self.content.name
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -131,6 +140,7 @@ class ChannelRecord:
             if "cuts" in fields:
                 fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
             bytes.fromhex(fields.get("tenant", ""))
+            fields["content"] = _content(fields)
             record = cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(
@@ -163,6 +173,14 @@ def check_owners(records: Iterable[ChannelRecord], batches: Mapping[int, int]) -
 
 def _fields(part: Owner | Retention | GroupCut) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
+
+
+def _content(fields: dict[str, Any]) -> Content | None:
+    """Remove the content from the fields of a record, and return it."""
+    contents = [Content(kind, str(fields.pop(kind))) for kind in ContentKind if kind in fields]
+    if "content" in fields or len(contents) > 1:
+        raise ValueError("it has more than one content")
+    return contents[0] if contents else None
 
 
 def _cut(*, groups: Sequence[str], **rest: Any) -> GroupCut:
@@ -211,10 +229,15 @@ class Catalog:
         """Return all records of other nodes by name, including channels that are being destroyed."""
         return self._foreign
 
-    def journal_of(self, channel: str) -> str | None:
-        """Return the journal whose frames a channel of any node holds; None if the channel does not exist."""
+    def content_of(self, channel: str) -> Content | None:
+        """Return the journal or mailbox whose messages a channel of any node holds; None without one."""
         record = self._records.get(channel) or self._foreign.get(channel)
-        return None if record is None else record.journal
+        return None if record is None else record.content
+
+    def tenant_of(self, channel: str) -> Tenant:
+        """Return the tenant of the principal that created a channel of this node; NO_TENANT without one."""
+        record = self._records.get(channel)
+        return NO_TENANT if record is None else bytes.fromhex(record.tenant)
 
     def revision_of(self, name: str) -> int:
         """Return the revision of the record of an existing channel."""
@@ -267,9 +290,9 @@ class Catalog:
         percent: int = WHOLE_PERCENT,
         also: Callable[[Sequence[ChannelRecord]], Sequence[Change]] = lambda _: (),
     ) -> list[ChannelRecord]:
-        """Create channels called ``names``, or those of journals, or ``new.number`` channels with free names.
+        """Create channels called ``names``, or those of ``new.contents``, or ``new.number`` channels with free names.
 
-        Durable, all or none. The channel of a journal is named by its vchannel's id, which is never reused.
+        Durable, all or none.
 
         Args:
             names: Names; empty if the server names the channels.
@@ -287,7 +310,7 @@ class Catalog:
         """
         if taken := [name for name in names if name in self._revisions]:
             raise ChannelAlreadyExistsError.of(taken)
-        vchannels, count = new.vchannels, len(names) or len(new.journals) or new.number
+        vchannels, count = new.vchannels, len(names) or len(new.contents) or new.number
         assert 0 < vchannels
         assert len(set(names)) == len(names)
         nodes = nodes or [self._node_id] * count
@@ -296,16 +319,18 @@ class Catalog:
         (number, number_revision) = self._counters[self._channel_number_key]
         next_id = first_id + vchannels * count
         ids = range(first_id, next_id, vchannels)
-        new_names, next_number = list(names) or list(map(journal_channel, ids)), number
-        if not names and not new.journals:
+        new_names, next_number = list(names), number
+        if new.contents:
+            new_names = [content.channel(vchannel_id) for content, vchannel_id in zip(new.contents, ids, strict=True)]
+        elif not names:
             new_names, next_number = self._free_names(new.number, number)
-        journals = new.journals or ("",) * count
+        contents = new.contents or (None,) * count
         records = [
             ChannelRecord(
                 name, tuple(range(begin, begin + vchannels)), new.owner, created_tick, retention=new.retention,
-                node_id=node_id, tenant=new.tenant.hex(), journal=journal,
+                node_id=node_id, tenant=new.tenant.hex(), content=content,
             )
-            for name, node_id, begin, journal in zip(new_names, nodes, ids, journals, strict=True)
+            for name, node_id, begin, content in zip(new_names, nodes, ids, contents, strict=True)
         ]  # fmt: skip
         changes: list[Change] = [Put(self._channel_key(record.name), record.encode(), 0) for record in records]
         changes.append(Put(self._vchannel_id_key, str(next_id).encode(), id_revision))

@@ -8,7 +8,7 @@ from itertools import takewhile
 from tidelog_server.channels.catalog import ChannelRecord
 from tidelog_server.channels.ownership import Ownership
 from tidelog_server.core.errors import ChannelNotExistError, InvalidRequestError
-from tidelog_server.core.names import is_system_channel, parse_vchannel_name, system_channel_name
+from tidelog_server.core.names import is_readable_system_channel, parse_vchannel_name, system_channel_name
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
@@ -98,9 +98,9 @@ class Directory:
         return Place(log, log.vchannels[parsed.index])
 
     def find_to_read(self, name: str) -> Place:
-        """As ``find``; ``name`` may also be a system channel."""
+        """As ``find``; ``name`` may also be a system channel, or that of a mailbox."""
         channel, _, index = name.partition("/")
-        if not is_system_channel(channel) or index not in ("", "0"):
+        if not is_readable_system_channel(channel) or index not in ("", "0"):
             return self.find(name)
         log = self.find_channel(system_channel_name(channel, self.ownership.node_id))
         return Place(log, log.vchannels[0])

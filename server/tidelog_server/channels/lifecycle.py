@@ -1,19 +1,20 @@
 """Creates, alters, destroys and describes channels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, NewChannels, Owner, check_owners
+from tidelog_server.channels.contents import ContentKind
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.retention import Retainer
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
-from tidelog_server.core.groups import GroupKey
+from tidelog_server.core.groups import FOLD_GROUP, GroupKey
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
-from tidelog_server.core.names import is_system_channel, system_channel_name
+from tidelog_server.core.names import is_readable_system_channel, system_channel_name
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
 from tidelog_server.core.ticks import NO_TICK, Tick
@@ -80,7 +81,12 @@ class TransactionsOnChannels(Protocol):
 
 
 class Lifecycle:
-    """The channels of this node from their creation to their end. Lives on the event loop."""
+    """The channels of this node from their creation to their end. Lives on the event loop.
+
+    Attributes:
+        on_opened: Called after channels with contents of this kind were opened.
+        on_noted: Called with the names of contents of this kind whose channels another node has created.
+    """
 
     def __init__(
         self,
@@ -98,8 +104,8 @@ class Lifecycle:
         self._retainer = retainer
         self._groups = groups
         self._transactions = transactions
-        # Called after channels of journals were opened.
-        self.on_journals_opened: Callable[[], None] = lambda: None
+        self.on_opened: dict[ContentKind, Callable[[], None]] = {}
+        self.on_noted: dict[ContentKind, Callable[[Sequence[str]], Awaitable[None]]] = {}
         self._catalog: Catalog
         self._broadcasts: BroadcastsToChannels
 
@@ -151,7 +157,7 @@ class Lifecycle:
 
     async def ensure_system_channel(self, name: str) -> None:
         """Create a system channel, with one vchannel, if it does not exist."""
-        assert is_system_channel(name)
+        assert is_readable_system_channel(name)
         wanted = NewChannels(vchannels=1, owner=Owner(role="tidelog"), is_placed=False)
         system_name = system_channel_name(name, self._directory.ownership.node_id)
         await self._tasks.finish(self._create([system_name], wanted, if_not_exists=True))
@@ -191,7 +197,7 @@ class Lifecycle:
     async def create_with(
         self, wanted: NewChannels, also: Callable[[Sequence[ChannelRecord]], Sequence[Change]]
     ) -> list[ChannelRecord]:
-        """Create the channels of journals in one commit with the changes that ``also`` returns for them.
+        """Create the channels of ``wanted.contents`` in one commit with the changes that ``also`` returns for them.
 
         The caller holds the directory's ``changes``, and then calls ``open_created`` and notifies the other nodes.
 
@@ -200,7 +206,7 @@ class Lifecycle:
             RevisionConflictError: Another node was faster. Nothing happened.
         """
         tick = await self._node.shared.oracle.allocate(1)
-        nodes = self._directory.ownership.place(len(wanted.journals), wanted.vchannels)
+        nodes = self._directory.ownership.place(len(wanted.contents), wanted.vchannels) if wanted.is_placed else []
         percent = self._node.admission.limits.max_principal_percent
         return await self._catalog.create((), wanted, tick, nodes, percent=percent, also=also)
 
@@ -240,6 +246,9 @@ class Lifecycle:
     async def _note_created(self, names: Sequence[str]) -> None:
         async with self._directory.changes:
             await self._catalog.refresh(names)
+            contents = list(filter(None, map(self._catalog.content_of, names)))
+            for kind, noted in self.on_noted.items():
+                await noted([content.name for content in contents if content.kind is kind])
             await self._open_new()
 
     async def follow(self, metadata: SharedMetadataStore) -> None:
@@ -264,8 +273,9 @@ class Lifecycle:
         await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
         for record in records:
             self._retainer.watch(record, self._directory.add(record))
-        if any(record.journal for record in records):
-            self.on_journals_opened()
+        for kind, opened in self.on_opened.items():
+            if any(record.holds(kind) for record in records):
+                opened()
 
     async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelState]:
         """Change settings of channels, all or none, durably; return them in the order requested.
@@ -322,7 +332,8 @@ class Lifecycle:
                     for log in logs:
                         self._transactions.channel_destroyed(log)
                         await self._node.remove(log)
-                    await self._destroy_marked(records, positions)
+                    folds = [GroupKey(FOLD_GROUP, vchannel) for vchannel in vchannels]
+                    await self._destroy_marked(records, [*positions, *folds])
                     self._groups.channels_gone(positions)
                     await self._broadcasts.left(present)
             return present

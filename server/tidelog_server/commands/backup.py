@@ -158,6 +158,13 @@ def restore(
             help="Omit messages appended at or after this time, e.g. 2026-01-31T12:00:00+00:00.",
         ),
     ] = None,
+    empty_mailboxes: Annotated[
+        bool,
+        typer.Option(
+            "--empty-mailboxes",
+            help="With --to-tick or --to-time: restore mailboxes whose messages at that point are lost as empty ones.",
+        ),
+    ] = False,
     rate: _RateOption = "0",
     output: OutputOption = None,
     quiet: QuietOption = False,
@@ -167,7 +174,8 @@ def restore(
 
     The new store has a new identity. With --to-tick or --to-time, it is replayed up to that point; a batch, transaction
     or broadcast that extends beyond it is omitted as a whole. Channels, groups and their settings are those of the time
-    of the backup.
+    of the backup. A mailbox has the messages and leases of that point; if its log was trimmed beyond it, the restore is
+    refused before it writes anything, unless --empty-mailboxes is given.
     """
     from tidelog_server.backup.folder import open_backup_folder
 
@@ -179,17 +187,25 @@ def restore(
         meter = RateMeter(bytes_per_s, progress)
         backups = _told(lambda: open_backup_folder(folder))
         manifest = _told(lambda: backups.manifest(backup))
-        record = _told(lambda: _restore(backups, manifest, target, last_tick, meter))
+        record = _told(lambda: _restore(backups, manifest, target, last_tick, meter, may_empty=empty_mailboxes))
     print_records([record], output)
     note(f"{target} is ready: start a server on it with --storage.data_dir {target}", quiet=quiet)
 
 
 def _restore(
-    backups: "BackupFolder", manifest: "Manifest", target: Path, last_tick: int | None, meter: RateMeter
+    backups: "BackupFolder",
+    manifest: "Manifest",
+    target: Path,
+    last_tick: int | None,
+    meter: RateMeter,
+    *,
+    may_empty: bool,
 ) -> dict[str, object]:
     from tidelog_server.backup.restore import restore_copy, restore_with
     from tidelog_server.backup.restore_to_tick import RestoreReport, replay
+    from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
     from tidelog_server.node import start_check
+    from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 
     facts = manifest.facts
     common = {"backup": manifest.backup_id, "folder": str(target)}
@@ -202,7 +218,8 @@ def _restore(
 
     def fill(path: Path) -> None:
         source = backups.data_path(manifest.backup_id)
-        reports.append(event_loop.run(replay(source, path, last_tick, meter)))
+        history = MailboxHistory(MailboxEvents())
+        reports.append(event_loop.run(replay(source, path, last_tick, meter, history, may_empty=may_empty)))
 
     backups.check_files(manifest, meter)
     backups.check_recovers(manifest, start_check.__name__)

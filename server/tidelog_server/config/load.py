@@ -14,6 +14,7 @@ from tidelog_server.config.settings import (
     ClusterSettings,
     LimitSettings,
     LogSettings,
+    MailboxSettings,
     MetadataSettings,
     MetricsSettings,
     QuotaSettings,
@@ -49,6 +50,7 @@ class Config:
     tls: TlsSettings
     auth: AuthSettings
     quota: QuotaSettings
+    mailboxes: MailboxSettings
     metrics: MetricsSettings
     tracing: TracingSettings
     origins: Mapping[str, str]
@@ -144,7 +146,7 @@ def _expected(message: str) -> str:
 
 
 def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) -> Config:
-    server, storage, metadata, cluster, limits, log, tls, auth, quota, metrics, tracing = (
+    server, storage, metadata, cluster, limits, log, tls, auth, quota, mailboxes, metrics, tracing = (
         sections[name] for name in _SECTION_ORDER
     )
     assert isinstance(server, ServerSettings)
@@ -156,6 +158,7 @@ def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) ->
     assert isinstance(tls, TlsSettings)
     assert isinstance(auth, AuthSettings)
     assert isinstance(quota, QuotaSettings)
+    assert isinstance(mailboxes, MailboxSettings)
     assert isinstance(metrics, MetricsSettings)
     assert isinstance(tracing, TracingSettings)
     return Config(
@@ -168,6 +171,7 @@ def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) ->
         tls=tls,
         auth=auth,
         quota=quota,
+        mailboxes=mailboxes,
         metrics=metrics,
         tracing=tracing,
         origins={key: assigned_origins.get(key, BUILT_IN) for key in _ordered_keys()},
@@ -176,7 +180,8 @@ def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) ->
 
 
 _SECTION_ORDER: Sequence[str] = (
-    "server", "storage", "metadata", "cluster", "limits", "log", "tls", "auth", "quota", "metrics", "tracing",
+    "server", "storage", "metadata", "cluster", "limits", "log", "tls", "auth", "quota", "mailboxes", "metrics",
+    "tracing",
 )  # fmt: skip
 assert set(_SECTION_ORDER) == set(SECTIONS)
 

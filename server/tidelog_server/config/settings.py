@@ -17,10 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Va
 
 from tidelog_server.config.values import Bytes, FilePath, check_number, check_whole_number
 from tidelog_server.core.limits import (
+    DEFAULT_BLOB_GRACE_S,
     MAX_BATCH_BYTES_CEILING,
     MAX_KEEPALIVE_US,
     MAX_NODE_ID_CHARACTERS,
     MAX_RESPONSE_BYTES,
+    MIB,
     WHOLE_PERCENT,
     Limits,
 )
@@ -28,6 +30,9 @@ from tidelog_server.core.nodes import is_node_id
 
 _DEFAULT_LIMITS = Limits()
 _ADDRESS = re.compile(r"[^\s,]+:[0-9]{1,5}")
+
+_PATH = re.compile(r"(?!/api/v1(?:/|$))(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
+_TAKEN_PATHS = ("livez", "readyz", "metrics")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -194,6 +199,10 @@ class LimitSettings(Section):
         le=WHOLE_PERCENT,
         description="maximum share of each limited number that one principal may use, in percent, 1 to 100",
     )
+    max_mailbox_messages: int = Field(
+        _DEFAULT_LIMITS.max_mailbox_messages, gt=0,
+        description="maximum messages in all mailboxes of the server; about 100 bytes of memory each",
+    )  # fmt: skip
 
     def to_limits(self) -> Limits:
         """Return the limits for the layers below. Call only if ``broken_relations`` yields nothing."""
@@ -247,11 +256,28 @@ class QuotaSettings(Section):
     auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications per address")
 
 
+class MailboxSettings(Section):
+    """``[mailboxes]``: blobs, and mailboxes over HTTP, on the port of health and metrics."""
+
+    http_api: bool = Field(True, description="serve mailboxes as JSON under /api/v1; calls are checked as by gRPC")
+    http_prefix: OptionalText = Field(
+        "", description="path below which pandora's endpoints are served, such as /pandora; empty: none"
+    )
+    http_max_body_bytes: Bytes = Field(
+        ByteSize(4_096), ge=256, le=MIB,
+        description="maximum size of a message at pandora's endpoints, URL-encoded; 256 to 1MiB",
+    )  # fmt: skip
+    blob_grace_s: float = Field(
+        DEFAULT_BLOB_GRACE_S, ge=0.1, le=366 * 86_400, description="seconds before a blob without references is deleted"
+    )
+
+
 class MetricsSettings(Section):
     """``[metrics]``: optional metrics with a label per object."""
 
     per_vchannel: bool = Field(False, description="report first and tail tick of each vchannel; a label each")
     per_group: bool = Field(False, description="report the lag of each consumer group; a label each")
+    per_mailbox: bool = Field(False, description="report the messages of each mailbox; four labels each")
 
 
 class TracingSettings(Section):
@@ -273,6 +299,7 @@ SECTIONS: dict[str, type[Section]] = {
     "tls": TlsSettings,
     "auth": AuthSettings,
     "quota": QuotaSettings,
+    "mailboxes": MailboxSettings,
     "metrics": MetricsSettings,
     "tracing": TracingSettings,
 }
@@ -328,6 +355,14 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
     if tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
         yield "tracing.endpoint", '"off", since OpenTelemetry is not installed: pip install "tidelog[otel]"'
     yield from _broken_cluster(sections)
+    mailboxes = sections["mailboxes"]
+    assert isinstance(mailboxes, MailboxSettings)
+    prefix = mailboxes.http_prefix
+    if prefix and (not _PATH.fullmatch(prefix) or prefix.split("/")[1] in _TAKEN_PATHS):
+        yield (
+            "mailboxes.http_prefix",
+            f"a path such as /pandora, without a / at its end, outside of /api/v1, /{', /'.join(_TAKEN_PATHS)}",
+        )
     for smaller, larger in (
         ("max_message_bytes", "max_batch_bytes"),
         ("max_batch_bytes", "max_in_flight_bytes_per_stream"),

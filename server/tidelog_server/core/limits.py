@@ -267,6 +267,56 @@ MAX_LOST_CALLERS: Final = 16
 # Bytes that audited calls may write while the disk is too full for appends; at most a quarter of the free-disk limit.
 AUDIT_RESERVE_BYTES: Final = 8 * MIB
 
+# Mailboxes.
+MAX_MAILBOX_NAME_BYTES: Final = 256
+MAX_MAILBOX_MESSAGES: Final = 10_000_000
+DEFAULT_MAILBOX_MESSAGES: Final = 1_000_000
+MAX_IN_FLIGHT_MESSAGES: Final = 1_000_000
+DEFAULT_IN_FLIGHT_MESSAGES: Final = 100_000
+DEFAULT_MAILBOX_LEASE_MS: Final = 30_000
+DEFAULT_MAX_MAILBOX_LEASE_MS: Final = 12 * 60 * 60 * 1_000
+MAX_MAILBOX_LEASE_MS: Final = 7 * 24 * 60 * 60 * 1_000
+MAX_MAILBOX_DELAY_MS: Final = 366 * 24 * 60 * 60 * 1_000
+MAX_DELIVERIES: Final = 1_000
+MAX_BACKOFF_DELAYS: Final = 32
+MIN_DEDUP_WINDOW_MS: Final = 1_000
+DEFAULT_DEDUP_WINDOW_MS: Final = 5 * 60 * 1_000
+MAX_DEDUP_WINDOW_MS: Final = 7 * 24 * 60 * 60 * 1_000
+# Deduplication keys that a mailbox remembers; a send with a further one is refused.
+MAX_DEDUP_KEYS: Final = 1_000_000
+DEFAULT_BODY_BYTES: Final = 1 * MIB
+MAX_BODY_BYTES: Final = 64 * MIB
+MAX_PRIORITY: Final = 255
+MAX_MESSAGE_GROUP_BYTES: Final = 256
+MAX_DEDUP_KEY_BYTES: Final = 256
+MAX_MESSAGE_HEADERS: Final = 64
+MAX_MESSAGE_HEADERS_BYTES: Final = 8 * KIB
+# Messages, locks or ids in one request, and operations in one request of a stream.
+MAX_MAILBOX_BATCH: Final = 1_000
+MAX_FETCH_WAIT_MS: Final = 60_000
+# On a node; about 2 kB each.
+MAX_WAITING_FETCHES: Final = 10_000
+DEFAULT_FETCH_BYTES: Final = 1 * MIB
+MAX_FETCH_BYTES: Final = 4 * MIB
+# Ended locks that a mailbox remembers, to distinguish an expired lease or a repeated acknowledgement from a wrong lock.
+# At this number it forgets the older half.
+MAX_ENDED_LOCKS: Final = 4_096
+LOCK_BYTES: Final = 20
+
+# Blobs. A chunk is a message of the log.
+BLOB_CHUNK_BYTES: Final = 512 * KIB
+MAX_BLOB_BYTES: Final = MAX_BODY_BYTES
+# Bodies of messages above this size are stored as blobs; they are part of deliveries up to the second size.
+MIN_BLOB_BODY_BYTES: Final = 64 * KIB
+MAX_DELIVERED_BODY_BYTES: Final = 4 * MIB
+MAX_BLOB_KEY_BYTES: Final = 32
+# Blobs of a node: about 300 bytes of memory each.
+MAX_BLOBS: Final = 1_000_000
+# Memory for blobs that are being received, of all callers together.
+MAX_UPLOAD_BYTES: Final = 128 * MIB
+MAX_BLOB_REFERENCES: Final = 1_000_000_000
+DEFAULT_BLOB_GRACE_S: Final = 60 * 60.0
+
 # Ticks.
 MAX_TICKS_PER_REQUEST: Final = 1_000_000
 # Maximum lead over the wall clock that AllocateTicks may cause. Requests for at most MAX_TICKS_WHILE_AHEAD ticks are
@@ -311,6 +361,15 @@ MAX_HTTP_ACCEPTS_AT_ONCE: Final = 16
 MAX_HTTP_ACCEPTS_PER_S: Final = 100
 MAX_HTTP_REQUESTS_PER_S: Final = 100
 HTTP_REQUEST_WITHIN_S: Final = 10.0
+# Calls of the HTTP API at a time, each with its connection, which does not count to MAX_HTTP_CONNECTIONS meanwhile; at
+# most MAX_API_WAITS of them may be fetches that wait for a message. At most MAX_API_READS read a request at a time.
+MAX_API_CALLS: Final = 128
+MAX_API_WAITS: Final = 96
+MAX_API_READS: Final = 16
+MAX_API_REQUEST_BYTES: Final = 2 * MIB
+API_READ_WITHIN_S: Final = 10.0
+# Locks that the HTTP API remembers with their mailboxes; the mailbox of another one is searched.
+MAX_REMEMBERED_LOCKS: Final = 16_384
 # Rate and burst of rendering metrics; callers that come in between share the next result.
 METRICS_RENDERS_PER_S: Final = 1
 METRICS_RENDERS_AT_ONCE: Final = 10
@@ -320,7 +379,13 @@ STRANGER_LOG_INTERVAL_S: Final = 1.0
 REFUSED_FILES: Final = 16
 # File descriptors that client connections never use.
 RESERVED_FILES: Final = (
-    STORE_FILES + PROCESS_FILES + OUTGOING_FILES + MAX_HTTP_CONNECTIONS + MAX_HTTP_ACCEPTS_AT_ONCE + REFUSED_FILES
+    STORE_FILES
+    + PROCESS_FILES
+    + OUTGOING_FILES
+    + MAX_HTTP_CONNECTIONS
+    + MAX_HTTP_ACCEPTS_AT_ONCE
+    + MAX_API_CALLS
+    + REFUSED_FILES
 )
 # Connections of gRPC clients: with less than the minimum the server does not start.
 MIN_CONNECTIONS: Final = 32
@@ -352,6 +417,7 @@ class Limits:
     max_open_txns_per_client: int = 256
     txn_keepalive_ms: int = 10_000
     max_principal_percent: int = 50
+    max_mailbox_messages: int = 10_000_000
 
     def __post_init__(self) -> None:
         assert 0 < self.max_message_bytes <= self.max_batch_bytes
@@ -367,6 +433,7 @@ class Limits:
         assert 0 < self.max_open_txns
         assert 0 < self.max_open_txns_per_client
         assert 0 < self.max_principal_percent <= WHOLE_PERCENT
+        assert 0 < self.max_mailbox_messages
         assert MIN_KEEPALIVE_US <= 1_000 * self.txn_keepalive_ms <= MAX_KEEPALIVE_US
 
 

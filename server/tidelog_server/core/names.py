@@ -1,6 +1,7 @@
 """Names of channels and vchannels."""
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -10,6 +11,7 @@ from tidelog_server.core.limits import (
     MAX_CHANNEL_NAME_CHARACTERS,
     MAX_GROUP_NAME_CHARACTERS,
     MAX_JOURNAL_NAME_CHARACTERS,
+    MAX_MAILBOX_NAME_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
     MIN_JOURNAL_NAME_CHARACTERS,
 )
@@ -22,9 +24,14 @@ _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
 """Administrative calls and refusals, see security.audit. Only the server appends to it."""
+BLOB_CHANNEL: Final = "_blobs"
+"""Blobs of a node, see mailboxes.blobs. Only the server appends to it and trims it."""
 JOURNAL_CHANNEL_PREFIX: Final = "_journal."
 """Prefix of the channels with the frames of journals. The server creates them; callers append to them and read them."""
 _JOURNAL_CHANNEL: Final = re.compile(re.escape(JOURNAL_CHANNEL_PREFIX) + "[1-9][0-9]{0,18}", re.ASCII)
+MAILBOX_CHANNEL_PREFIX: Final = "_mailbox."
+"""Prefix of the channels with the events of mailboxes. Only the server appends to them and trims them."""
+_MAILBOX_CHANNEL: Final = re.compile(re.escape(MAILBOX_CHANNEL_PREFIX) + "[1-9][0-9]{0,18}", re.ASCII)
 TOKEN_CHARACTERS: Final = "A-Za-z0-9_+/.=%-"
 """The characters of names and labels of journals, as the inside of a character class."""
 _JOURNAL_NAME: Final = re.compile(
@@ -98,14 +105,48 @@ def check_journal_name(name: str) -> str:
     return name
 
 
+def check_mailbox_name(name: str) -> str:
+    """Return ``name`` if it is a valid name of a mailbox, such as ``b@remote``: any text without control characters.
+
+    Raises:
+        InvalidNameError: It is not. Nothing happened.
+    """
+    size_bytes = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size_bytes <= MAX_MAILBOX_NAME_BYTES:
+        raise InvalidNameError(shown(name), expected=f"1 to {MAX_MAILBOX_NAME_BYTES} bytes of UTF-8, not {size_bytes}")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise InvalidNameError(shown(name), expected="UTF-8 text without control characters")
+    return name
+
+
+def mailbox_channel(mailbox_id: int) -> str:
+    """Return the channel with the events of a mailbox."""
+    return f"{MAILBOX_CHANNEL_PREFIX}{mailbox_id}"
+
+
+def is_mailbox_channel(name: str) -> bool:
+    """Return whether this is the channel of a mailbox, existing or not."""
+    return name.startswith(MAILBOX_CHANNEL_PREFIX) and _MAILBOX_CHANNEL.fullmatch(name) is not None
+
+
 def is_system_channel(name: str) -> bool:
     """Return whether this is a system channel of the server, which callers may only read and describe."""
     return name == AUDIT_CHANNEL or name.startswith(f"{AUDIT_CHANNEL}-")
 
 
+def is_readable_system_channel(name: str) -> bool:
+    """Return whether this is a channel that only the server changes, and that administrators may read."""
+    return is_system_channel(name) or is_mailbox_channel(name) or is_blob_channel(name)
+
+
+def is_blob_channel(name: str) -> bool:
+    """Return whether this is the channel with the blobs of a node."""
+    return name == BLOB_CHANNEL or name.startswith(f"{BLOB_CHANNEL}-")
+
+
 def system_channel_name(name: str, node_id: str) -> str:
     """Return a system channel's name on a node: each node of a cluster has its own."""
-    return f"{name}-{node_id}" if node_id and name == AUDIT_CHANNEL else name
+    return f"{name}-{node_id}" if node_id and name in (AUDIT_CHANNEL, BLOB_CHANNEL) else name
 
 
 def check_group_name(name: str) -> str:

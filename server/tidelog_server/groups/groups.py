@@ -18,7 +18,7 @@ from tidelog_server.core.errors import (
     PositionBeyondEndError,
     RateLimitRejectedError,
 )
-from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.groups.lag import Lag, lag_of
@@ -85,8 +85,9 @@ class Groups:
         positions = self._node.store.group_positions()
         check_positions(self._catalog.records, positions)
         for key, position in positions.items():
-            self.positions.put(key, position)
-            self.durable.put(key, position)
+            if key.group != FOLD_GROUP:
+                self.positions.put(key, position)
+                self.durable.put(key, position)
         self._node.on_positions = self._committed
         await self.sessions.open()
 

@@ -332,7 +332,7 @@ class GroupSessions:
     async def _sweep(self) -> None:
         """Remove expired members, and end holdings that were not released in time. Never returns."""
         while True:
-            await asyncio.sleep(_SWEEP_EVERY_S)
+            # Before the first sleep, because the clock stands still if the recovery has taken long.
             self._clock.beat()
             for group, members in list(self._groups.items()):
                 held = len(members.holdings)
@@ -342,6 +342,7 @@ class GroupSessions:
                     self._node.metrics.group_members_expired.inc()
                 if expired or len(members.holdings) < held:
                     self.changed(group)
+            await asyncio.sleep(_SWEEP_EVERY_S)
 
 
 def _ignore() -> None:

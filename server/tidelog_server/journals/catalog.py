@@ -1,6 +1,5 @@
 """Records of journals in the metadata store: ``<root>/journal/<name>``, JSON (see docs/reference/format.md)."""
 
-import asyncio
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.journals import JournalRevisionMismatchError
 from tidelog_server.core.names import journal_channel
 from tidelog_server.journals.labels import Labels, meta_labels
-from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
+from tidelog_server.metadata.record_table import RecordTable
+from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put
 
 ANY_REVISION: Final = -1
 # In the metadata since format 1.
@@ -110,29 +110,11 @@ class Plan:
     gone: Sequence[Journal]
 
 
-class JournalCatalog:
-    """The records of all journals; in a cluster, of all nodes. The caller serialises changes.
-
-    Attributes:
-        records: Journals by name. A changed journal is another object.
-        version: Incremented with each change of a record.
-    """
+class JournalCatalog(RecordTable[Journal]):
+    """The records of all journals; in a cluster, of all nodes. The caller serialises changes."""
 
     def __init__(self, metadata: MetadataStore, root: str) -> None:
-        self._metadata = metadata
-        self._prefix = f"{root}/journal/"
-        self.records: dict[str, Journal] = {}
-        self.version = 0
-
-    @property
-    def prefix(self) -> str:
-        """Prefix of the keys of all records."""
-        return self._prefix
-
-    async def open(self) -> None:
-        """Load all records. Raises DataLossError if one is unreadable."""
-        for key, found in (await self._metadata.list(self._prefix)).items():
-            self._learn(Journal.decode(key.removeprefix(self._prefix), found.value, found.revision))
+        super().__init__(metadata, f"{root}/journal/", Journal.decode)
 
     def plan(self, changes: Sequence[JournalChange]) -> Plan:
         """Return what ``changes`` of different journals amount to.
@@ -161,40 +143,22 @@ class JournalCatalog:
     def changes_of(self, plan: Plan, created: Sequence[Journal]) -> list[Change]:
         """Return the changes of records for ``plan``, whose new journals are ``created``."""
         return [
-            *(Put(self._key(journal.name), journal.encode(), 0) for journal in created),
-            *(Put(self._key(journal.name), journal.encode(), journal.revision) for journal in plan.altered),
-            *(Delete(self._key(journal.name), journal.revision) for journal in plan.gone),
+            *(Put(self.key(journal.name), journal.encode(), 0) for journal in created),
+            *(Put(self.key(journal.name), journal.encode(), journal.revision) for journal in plan.altered),
+            *(Delete(self.key(journal.name), journal.revision) for journal in plan.gone),
         ]
 
     def committed(self, plan: Plan, created: Sequence[Journal], revision: int) -> None:
         """Note that the changes were committed at ``revision``."""
         for journal in (*created, *plan.altered):
-            self._learn(Journal(journal.name, journal.journal_id, journal.labels, revision))
+            self.learn(Journal(journal.name, journal.journal_id, journal.labels, revision))
         for journal in plan.gone:
-            self._forget(journal.name)
+            self.forget(journal.name)
 
-    def follow(self, watched: Watched) -> None:
-        """Apply changes of other nodes. Changes older than the known revisions are skipped."""
-        prefix = self._prefix
-        for key, found in watched.values.items():
-            name = key.removeprefix(prefix)
-            if self._revision(name) < found.revision:
-                self._learn(Journal.decode(name, found.value, found.revision))
-        gone = [key.removeprefix(prefix) for key in watched.deleted]
-        if watched.is_snapshot:
-            gone += [name for name in self.records if prefix + name not in watched.values]
-        for name in gone:
-            if self._revision(name) < watched.revision:
-                self._forget(name)
-
-    async def refresh(self, names: Sequence[str]) -> None:
-        """Reload the records of ``names``."""
-        values = await asyncio.gather(*(self._metadata.get(self._key(name)) for name in names))
-        for name, found in zip(names, values, strict=True):
-            if found is None:
-                self._forget(name)
-            elif self._revision(name) < found.revision:
-                self._learn(Journal.decode(name, found.value, found.revision))
+    def channel_of(self, name: str) -> str | None:
+        """Return the channel of a journal; None if it does not exist."""
+        found = self.records.get(name)
+        return None if found is None else found.channel
 
     def after(self, name: str, among: Iterable[str] | None = None) -> Iterator[Journal]:
         """Yield the journals whose names are greater than ``name`` and in ``among``, in order; None for all names.
@@ -203,18 +167,3 @@ class JournalCatalog:
         """
         names = self.records if among is None else (each for each in among if each in self.records)
         return (self.records[each] for each in sorted(names) if each > name)
-
-    def _revision(self, name: str) -> int:
-        found = self.records.get(name)
-        return 0 if found is None else found.revision
-
-    def _learn(self, journal: Journal) -> None:
-        self.version += 1
-        self.records[journal.name] = journal
-
-    def _forget(self, name: str) -> None:
-        self.version += 1
-        self.records.pop(name, None)
-
-    def _key(self, name: str) -> str:
-        return self._prefix + name

@@ -3,22 +3,19 @@
 A journal is two metadata records: its specification, and the channel with its frames, ``_journal.<id>``. One commit of
 the metadata store creates both, so a crash leaves both or neither; the store's vchannel follows from the record of the
 channel, at the latest at the next start. A delete commits only the removal of the specification, which alone decides
-whether the journal exists. The owner of the channel then destroys every channel whose specification is gone: at once if
-the delete ran on this node, when it learns of it in a cluster, and at its start after a crash in between.
+whether the journal exists; ``channels.orphans`` then destroys the channel.
 """
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Final
 
-import structlog
-
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, NewChannels, Owner
+from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.lifecycle import Lifecycle
+from tidelog_server.channels.orphans import Orphans
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.journals.catalog import Journal, JournalCatalog, JournalChange, Plan
@@ -29,7 +26,6 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 _OWNER: Final = Owner(role="journal")
-_log = structlog.get_logger()
 
 
 class Journals:
@@ -37,6 +33,7 @@ class Journals:
 
     Attributes:
         catalog: Their records; set when the node opens.
+        orphans: Channels of deleted journals; set when the node opens.
         watchers: Events that are set when a record has changed.
     """
 
@@ -48,9 +45,8 @@ class Journals:
         self._channels: Catalog
         self._metadata: MetadataStore
         self.catalog: JournalCatalog
+        self.orphans: Orphans
         self.watchers: set[asyncio.Event] = set()
-        # Set when a channel may have lost its journal.
-        self._may_have_orphans = asyncio.Event()
 
     async def open(self, metadata: MetadataStore, channels: Catalog, root: str) -> None:
         """Load all records, and destroy this node's channels whose journal was deleted before a crash.
@@ -62,12 +58,8 @@ class Journals:
         self._channels = channels
         self.catalog = JournalCatalog(metadata, root)
         await self.catalog.open()
-        self._lifecycle.on_journals_opened = self._may_have_orphans.set
-        await self._collect()
-
-    def name_of(self, channel: str) -> str:
-        """Return the journal whose frames ``channel`` holds; empty for other channels."""
-        return self._channels.journal_of(channel) or ""
+        self.orphans = Orphans(ContentKind.JOURNAL, self.catalog, channels, self._directory, self._lifecycle)
+        await self.orphans.destroy()
 
     async def apply(self, changes: Sequence[JournalChange], tenant: Tenant) -> list[Journal]:
         """Create, change and delete journals, all or none, durably; return those that were not deleted, in order.
@@ -110,7 +102,7 @@ class Journals:
         if plan.gone:
             hit(Failpoint.JOURNAL_MID_DELETE)
             # The delete is committed: an error would say that it had no effect.
-            await self._try_to_collect()
+            await self.orphans.try_to_destroy()
         return result
 
     async def _commit(self, plan: Plan, tenant: Tenant) -> list[ChannelRecord]:
@@ -119,11 +111,15 @@ class Journals:
 
         def also(records: Sequence[ChannelRecord]) -> list[Change]:
             nonlocal created
-            created = [Journal(each.journal, each.vchannel_ids[0], plan.new[each.journal]) for each in records]
+            names = [each.content_name for each in records]
+            created = [
+                Journal(name, each.vchannel_ids[0], plan.new[name]) for name, each in zip(names, records, strict=True)
+            ]
             return catalog.changes_of(plan, created)
 
         if plan.new:
-            wanted = NewChannels(owner=_OWNER, tenant=tenant, journals=tuple(plan.new))
+            contents = tuple(Content(ContentKind.JOURNAL, name) for name in plan.new)
+            wanted = NewChannels(owner=_OWNER, tenant=tenant, contents=contents)
             channels = await self._lifecycle.create_with(wanted, also)
             revision = self._channels.revision_of(channels[0].name)
         elif changes := catalog.changes_of(plan, ()):
@@ -142,47 +138,11 @@ class Journals:
 
     async def follow(self, metadata: SharedMetadataStore) -> None:
         """Apply other nodes' changes of journals. Never returns."""
-        async with aclosing(metadata.watch(self.catalog.prefix)) as changes:
-            async for watched in changes:
-                async with self._directory.changes:
-                    version = self.catalog.version
-                    self.catalog.follow(watched)
-                if version != self.catalog.version:
-                    self._wake()
-                    self._may_have_orphans.set()
+        await self.catalog.run(metadata, self._directory.changes, self._changed_elsewhere)
 
-    async def collect(self) -> None:
-        """Destroy this node's channels whose journals other nodes delete. Never returns."""
-        while True:
-            await self._may_have_orphans.wait()
-            self._may_have_orphans.clear()
-            await self._try_to_collect()
-
-    async def _try_to_collect(self) -> None:
-        try:
-            await self._collect()
-        except TidelogServerError as error:
-            # The channels cannot be found by name any more; they are destroyed at the next delete, or the next change
-            # in a cluster, or the next start.
-            _log.warning("journals_not_collected", error=str(error))
-
-    async def _collect(self) -> None:
-        async with self._directory.changes:
-            suspects = [
-                record
-                for record in self._channels.records().values()
-                if record.journal and not record.is_destroying and not self._has_journal(record)
-            ]
-            # In a cluster, this node may know the channel before it knows the journal. One commit wrote both, so the
-            # metadata store decides.
-            await self.catalog.refresh([record.journal for record in suspects])
-            orphans = [record.name for record in suspects if not self._has_journal(record)]
-        if orphans:
-            await self._lifecycle.destroy(orphans, ignore_missing=True, force=True)
-
-    def _has_journal(self, record: ChannelRecord) -> bool:
-        journal = self.catalog.records.get(record.journal)
-        return journal is not None and journal.channel == record.name
+    def _changed_elsewhere(self) -> None:
+        self._wake()
+        self.orphans.may_exist()
 
     def _wake(self) -> None:
         for watcher in self.watchers:

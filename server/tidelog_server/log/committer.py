@@ -218,6 +218,15 @@ class GroupCommitter:
         self._waiting.append(append)
         self._schedule()
 
+    def stop_by_defect(self, error: BaseException) -> LogFailure:
+        """Stop the log because of a bug in its caller, whose state may contradict the log; return the cause.
+
+        Nothing that is submitted later is written. A restart replays what is durable.
+        """
+        failure = self._fail_by_defect(error)
+        self._on_failure(failure)
+        return failure
+
     def submit_rows(
         self, *, windows: Sequence[WindowChange] = (), positions: Sequence[PositionChange] = ()
     ) -> Coroutine[Any, Any, None]:

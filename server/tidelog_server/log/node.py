@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
+from tidelog_server.core.groups import FOLD_GROUP
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
@@ -61,7 +62,7 @@ class LogNode:
         self._on_failure = on_failure
         # Set after trims and drops.
         self.reclaim_wanted = asyncio.Event()
-        # Events set when the node begins to shut down, to wake calls that wait for more work.
+        # Events set when the node begins to shut down or its log stops, to wake calls that wait for more work.
         self.watchers: set[asyncio.Event] = set()
         self._logs: dict[str, ChannelLog] = {}
         self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
@@ -178,8 +179,8 @@ class LogNode:
                 hit(Failpoint.TXN_STAGED)
             if append.windows:
                 self.shared.producers.settled(append.windows)
-            if append.positions:
-                self.on_positions(append.positions)
+            if positions := [change for change in append.positions if change[0].group != FOLD_GROUP]:
+                self.on_positions(positions)
         for vchannel in touched:
             if vchannel.followers:
                 vchannel.wake_followers()
@@ -192,10 +193,7 @@ class LogNode:
         assert self.admission.lease is not None
         self.admission.lease.end()
         _log.warning("lease_lost", node=error.values["node_id"], term=self.admission.lease.term)
-        for watcher in self.watchers:
-            watcher.set()
-        for log in self._logs.values():
-            log.fail()
+        self._fail_logs()
         self._on_failure(error)
 
     def _failed(self, error: LogFailure) -> None:
@@ -208,9 +206,15 @@ class LogNode:
         self.admission.failure = error
         self.metrics.storage_failed.set(1)
         _log.critical("storage_failed", cause=error.values["cause"])
+        self._fail_logs()
+        self._on_failure(error)
+
+    def _fail_logs(self) -> None:
+        """Wake everything that waits for appends, or for more work."""
+        for watcher in self.watchers:
+            watcher.set()
         for log in self._logs.values():
             log.fail()
-        self._on_failure(error)
 
     def _watermark_lag_s(self) -> float:
         """Return the age of the oldest append in flight; 0 without one, because then the watermark is current."""

@@ -1,10 +1,11 @@
 """The protocols through which the features above use one another without importing one another."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from tidelog_server.core.entries import NewEntry
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
-from tidelog_server.log.committer import PositionChange
+from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 
 
 class Place(NamedTuple):
@@ -24,3 +25,75 @@ MovePositions = Callable[[], Sequence[PositionChange]]
 def no_positions() -> Sequence[PositionChange]:
     """Move no positions."""
     return ()
+
+
+class Joined(Protocol):
+    """Events of another feature that are written with a transaction, or not at all."""
+
+    @property
+    def events(self) -> int:
+        """Maximum number of events, each of which has a tick."""
+        ...
+
+    def check(self, base: int) -> None:
+        """Raise TidelogServerError if they are refused with ticks from ``base`` on. Nothing happened then."""
+        ...
+
+    def enter(self, base: int, first_tick: int) -> Sequence[NewEntry]:
+        """Make the changes that ``check`` has accepted; return the entries to submit without an ``await``.
+
+        ``first_tick`` is that of the transaction, to which the entries belong.
+        """
+        ...
+
+    def settled(self, append: PendingAppend) -> None:
+        """Take note that the entries are durable, or that the log failed."""
+        ...
+
+
+class _Nothing:
+    """Joins nothing to a transaction."""
+
+    events = 0
+
+    def check(self, base: int) -> None:
+        """See Joined."""
+        assert base
+
+    def enter(self, base: int, first_tick: int) -> Sequence[NewEntry]:
+        """See Joined."""
+        assert first_tick <= base
+        return ()
+
+    def settled(self, append: PendingAppend) -> None:
+        """See Joined."""
+
+
+NOTHING_JOINED: Final[Joined] = _Nothing()
+
+
+class Companions(NamedTuple):
+    """What is written with a transaction, or not at all.
+
+    Attributes:
+        move_positions: Called for a new transaction after all other checks; its changes are written with the entries.
+        joined: Events that are written with a new transaction, after its entries.
+    """
+
+    move_positions: MovePositions = no_positions
+    joined: Joined = NOTHING_JOINED
+
+
+ALONE: Final = Companions()
+
+
+def settled_with(joined: Joined, on_settled: Settled) -> Settled:
+    """Return a callback for an append with the entries of ``joined``, which are settled first."""
+    if joined is NOTHING_JOINED:
+        return on_settled
+
+    def both(append: PendingAppend) -> None:
+        joined.settled(append)
+        on_settled(append)
+
+    return both

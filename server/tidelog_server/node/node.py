@@ -7,18 +7,27 @@ from typing import Final
 from tidelog_server.broadcast.service import Broadcasts
 from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.channels.catalog import ROOT, Catalog
+from tidelog_server.channels.contents import Content
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.channels.ownership import Ownership
 from tidelog_server.channels.retention import DEFAULT_CHECK_INTERVAL_MS, Retainer
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.core.errors import ChannelNotExistError
+from tidelog_server.core.limits import DEFAULT_BLOB_GRACE_S
+from tidelog_server.core.names import BLOB_CHANNEL
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.lag import LagMeter
 from tidelog_server.journals.journals import Journals
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.protocols import Place
 from tidelog_server.log.scan.planner import ScanPlanner
+from tidelog_server.mailboxes.blobs.store import BlobChannel
+from tidelog_server.mailboxes.loading import EventCodec
+from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.registry import Mailboxes
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore, SharedMetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
@@ -34,13 +43,20 @@ class Node:
     Attributes:
         log: The logs of its channels.
         cluster: Its membership in a cluster; None for a standalone server.
+        opened_mailboxes: Its mailboxes and blobs, once they are served.
     """
 
     def __init__(
-        self, log: LogNode, tasks: TaskOwner, *, retention_check_interval_ms: int = DEFAULT_CHECK_INTERVAL_MS
+        self,
+        log: LogNode,
+        tasks: TaskOwner,
+        *,
+        retention_check_interval_ms: int = DEFAULT_CHECK_INTERVAL_MS,
+        blob_grace_s: float = DEFAULT_BLOB_GRACE_S,
     ) -> None:
         self.log = log
         self.cluster: Cluster | None = None
+        self.opened_mailboxes: OpenMailboxes | None = None
         self._tasks = tasks
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self.directory = Directory(log)
@@ -49,15 +65,18 @@ class Node:
         self.prepared = PreparedTransactions(log, tasks, self.transactions)
         self.groups = Groups(log, tasks, self._readers, self.directory.find, self.directory.find_channel)
         self._retainer = Retainer(log, tasks, self._readers, self.directory.changes)
+        self._blob_grace_s = blob_grace_s
         self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self.lifecycle = Lifecycle(
             log, tasks, self.directory,
             retainer=self._retainer, groups=self.groups, transactions=self.transactions,
         )  # fmt: skip
         self.journals = Journals(log, tasks, self.directory, self.lifecycle)
+        self.mailboxes = Mailboxes(log, tasks, self.directory, self.lifecycle)
         self.planner: ScanPlanner
         self.lag_meter: LagMeter
         self._broadcasts: Broadcasts | None = None
+        self._catalog: Catalog
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish operations that a crash interrupted, and open all channels.
@@ -85,10 +104,13 @@ class Node:
         await self._open(metadata, catalog, f"{ROOT}/local/{cluster.node_id}")
         self._tasks.start("channels", self.lifecycle.follow(metadata))
         self._tasks.start("journals", self.journals.follow(metadata))
-        self._tasks.start("journal-channels", self.journals.collect())
+        self._tasks.start("journal-channels", self.journals.orphans.run())
+        self._tasks.start("mailboxes", self.mailboxes.follow(metadata))
+        self._tasks.start("mailbox-channels", self.mailboxes.orphans.run())
 
     async def _open(self, metadata: MetadataStore, catalog: Catalog, root: str) -> None:
         log, tasks = self.log, self._tasks
+        self._catalog = catalog
         await catalog.open()
         self.directory.ownership = Ownership(catalog, self.cluster)
         self.planner = ScanPlanner(log.shared, self._readers)
@@ -102,6 +124,7 @@ class Node:
         await self.groups.open(metadata, commits, root)
         await self._broadcasts.open()
         await self.journals.open(metadata, catalog, ROOT)
+        await self.mailboxes.open(metadata, catalog, ROOT)
         self.lag_meter = LagMeter(log.store, self.groups.durable, self._readers, log.clock, log.metrics)
         tasks.start("lag", self.lag_meter.run())
         tasks.start("reclaim", log.reclaim())
@@ -119,9 +142,41 @@ class Node:
         assert self._broadcasts is not None
         return self._broadcasts
 
-    def refresh_metrics(self, *, per_group: bool = False) -> None:
-        """Update the metrics that are computed on demand; with ``per_group``, also those of each group."""
+    def open_mailboxes(self, codec: EventCodec) -> OpenMailboxes:
+        """Serve the mailboxes of this node, and load them in the background. Only after ``open``, once."""
+        channel = BlobChannel(self._find_blobs, lambda: self.lifecycle.ensure_system_channel(BLOB_CHANNEL))
+        mailboxes = OpenMailboxes(
+            self.log,
+            self._tasks,
+            self._readers,
+            codec,
+            self.mailboxes.find,
+            tenant_of=self._catalog.tenant_of,
+            channel=channel,
+            blob_grace_s=self._blob_grace_s,
+        )
+        self.opened_mailboxes = mailboxes
+        self.mailboxes.on_configured = mailboxes.configured
+        self.mailboxes.on_deleted = mailboxes.deleted
+        mailboxes.start()
+        self._tasks.start("mailbox-loading", mailboxes.open_all(self.mailboxes.own_names()))
+        return mailboxes
+
+    def _find_blobs(self) -> Place | None:
+        try:
+            return self.directory.find_to_read(BLOB_CHANNEL)
+        except ChannelNotExistError:
+            return None
+
+    def content_of(self, channel: str) -> Content | None:
+        """Return the journal or mailbox whose messages a channel of any node holds; None without one."""
+        return self._catalog.content_of(channel)
+
+    def refresh_metrics(self, *, per_group: bool = False, per_mailbox: bool = False) -> None:
+        """Update the metrics that are computed on demand; if wanted, also those of each group and mailbox."""
         self.broadcasts.refresh_metrics()
         self.groups.refresh_metrics()
         self.transactions.refresh_metrics()
         self.lag_meter.refresh_metrics(per_group=per_group)
+        if self.opened_mailboxes is not None:
+            self.opened_mailboxes.refresh_metrics(per_mailbox=per_mailbox)

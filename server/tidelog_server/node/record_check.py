@@ -10,6 +10,7 @@ from tidelog_server.core.broadcasts import BroadcastState
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.groups.catalog import GroupCatalog, check_positions
 from tidelog_server.journals.catalog import JournalCatalog, check_journals
+from tidelog_server.mailboxes.catalog import MailboxCatalog, check_mailboxes
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
@@ -35,6 +36,9 @@ async def check_records(
     journals = JournalCatalog(metadata, root)
     await journals.open()
     check_journals(journals.records.values(), catalog.records())
+    mailboxes = MailboxCatalog(metadata, root)
+    await mailboxes.open()
+    check_mailboxes(mailboxes.records, catalog.records())
     commits = SharedCommits(metadata, TaskOwner(_no_task))
     groups = GroupCatalog(metadata, commits, root)
     await groups.open()

@@ -89,7 +89,27 @@ class CallSupervisor:
 
     def _handler(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
         assert not descriptor.client_streaming or descriptor.server_streaming
-        parse = None if descriptor.client_streaming else _parser(descriptor)
+        call = self._call(descriptor, method, None if descriptor.client_streaming else _parser(descriptor))
+        is_stream = descriptor.server_streaming
+        if descriptor.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(call)
+        if is_stream:
+            return grpc.unary_stream_rpc_method_handler(call)
+        return grpc.unary_unary_rpc_method_handler(
+            call, response_serializer=lambda response: response.SerializeToString()
+        )
+
+    def local(self, descriptor: MethodDescriptor, method: Method, parse: Callable[[Any], Message]) -> Method:
+        """Return what makes a call of ``method`` that did not arrive by gRPC, behind the same checks.
+
+        ``parse`` makes the request, which has a length in bytes, after the caller is known. What aborts the context
+        must not be a TidelogServerError.
+        """
+        assert not descriptor.client_streaming
+        return self._call(descriptor, method, parse)
+
+    def _call(self, descriptor: MethodDescriptor, method: Method, parse: Callable[[Any], Message] | None) -> Method:
+        """Return a method with everything around it: metrics, the guard, limits and errors."""
         name, is_stream = descriptor.name, descriptor.server_streaming
         if is_stream:
             method = self._limited(method)
@@ -97,14 +117,8 @@ class CallSupervisor:
         if not is_stream:
             supervised = self._counted(supervised)
         call = self._meter.metered(name, supervised, is_stream=is_stream)
-        if self._tracer is not None:
-            call = self._tracer.traced(descriptor.containing_service.full_name, name, call)
-        if descriptor.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(call)
-        if is_stream:
-            return grpc.unary_stream_rpc_method_handler(call)
-        return grpc.unary_unary_rpc_method_handler(
-            call, response_serializer=lambda response: response.SerializeToString()
+        return (
+            call if self._tracer is None else self._tracer.traced(descriptor.containing_service.full_name, name, call)
         )
 
     def external(self, name: str, handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]") -> grpc.GenericRpcHandler:

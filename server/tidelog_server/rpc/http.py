@@ -1,14 +1,15 @@
-"""The HTTP port: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus."""
+"""The HTTP port: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus, and the API of mailboxes."""
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
 from aiohttp import web
 
 from tidelog_server.core.limits import (
+    MAX_API_CALLS,
     MAX_HTTP_CONNECTIONS,
     MAX_HTTP_REQUESTS_PER_S,
     METRICS_RENDERS_AT_ONCE,
@@ -25,15 +26,17 @@ _log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # Time that a running probe or scrape has to finish when the server stops.
 _END_WITHIN_S: Final = 0.5
+_RETRY: Final = {"Retry-After": "1", "Connection": "close"}
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
-    """Serves probes and metrics.
+    """Serves probes, metrics and the API.
 
     ``/livez`` reports that the process runs; ``/readyz`` whether it accepts appends and, if not, the reason. The total
-    rate of requests is bounded, so that no number of callers can keep the event loop from appends and scans.
+    rate of these requests is bounded, so that no number of callers can keep the event loop from appends and scans.
+    Calls of the API have a bound of their own, so that they do not keep probes from being answered.
     """
 
     def __init__(
@@ -42,7 +45,17 @@ class HttpServer:
         render_metrics: Callable[[], Awaitable[bytes]],
         metrics: Metrics,
         may_read_metrics: Callable[[web.Request], bool] = lambda _: True,
+        api_prefixes: Sequence[str] = (),
     ) -> None:
+        """Serve nothing yet.
+
+        Args:
+            why_not_ready: Returns why the server is not ready; None if it is.
+            render_metrics: Returns the metrics as text.
+            metrics: Count connections and requests.
+            may_read_metrics: Returns whether a request may read them.
+            api_prefixes: Beginnings of the paths that ``serve_api`` answers, without a slash at the end.
+        """
         self._why_not_ready = why_not_ready
         self._may_read_metrics = may_read_metrics
         self._metrics = metrics
@@ -55,12 +68,20 @@ class HttpServer:
         # A connection has one request at a time, so the queue is at most the number of connections.
         self._requests = Bucket(MAX_HTTP_REQUESTS_PER_S, MAX_HTTP_CONNECTIONS, loop.time())
         self._listener: HttpListener | None = None
+        self._api: _Handler | None = None
+        self._api_calls = 0
         application = web.Application(middlewares=[self._in_turn])
         application.add_routes(
             [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics_page)]
         )
+        for prefix in api_prefixes:
+            application.router.add_route("*", prefix, self._api_call)
+            application.router.add_route("*", prefix + "/{rest:.*}", self._api_call)
         logger = http_logger(metrics)
-        self._runner = web.AppRunner(application, access_log=None, logger=logger, shutdown_timeout=_END_WITHIN_S)
+        # A call ends when its client disconnects: a fetch that waits must not lease a message for a caller that left.
+        self._runner = web.AppRunner(
+            application, access_log=None, logger=logger, shutdown_timeout=_END_WITHIN_S, handler_cancellation=True
+        )
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, with TLS if ``tls`` is set, and return the port. Raises OSError if the address is in use."""
@@ -68,6 +89,15 @@ class HttpServer:
         assert self._runner.server is not None
         self._listener = HttpListener(self._runner.server, self._metrics, self._tasks)
         return self._listener.listen(host, port, tls)
+
+    def serve_api(self, answer: _Handler) -> None:
+        """Answer calls of the API from now on."""
+        self._api = answer
+
+    def renew(self, tls: ssl.SSLContext | None) -> None:
+        """Use another TLS context for new connections; None changes nothing."""
+        if tls is not None and self._listener is not None:
+            self._listener.renew(tls)
 
     async def stop(self) -> None:
         """Stop listening, and end running requests."""
@@ -79,13 +109,28 @@ class HttpServer:
     @web.middleware
     async def _in_turn(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         assert self._listener is not None
-        self._listener.note_request(request.transport)
+        self._listener.note_request(request.protocol)
+        if request.match_info.handler == self._api_call:
+            with self._listener.held(request.protocol):
+                return await handler(request)
         now_s = self._now_s()
         wait_s = self._requests.wait_s(now_s, 1)
         self._requests.take(1, now_s)
         if wait_s:
             await asyncio.sleep(wait_s)
         return await handler(request)
+
+    async def _api_call(self, request: web.Request) -> web.StreamResponse:
+        if self._api is None:
+            return web.Response(status=503, text="the server is starting\n", headers=_RETRY)
+        if self._api_calls >= MAX_API_CALLS:
+            text = f"{MAX_API_CALLS} calls are in progress, which is the maximum: retry, or use gRPC\n"
+            return web.Response(status=503, text=text, headers=_RETRY)
+        self._api_calls += 1
+        try:
+            return await self._api(request)
+        finally:
+            self._api_calls -= 1
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

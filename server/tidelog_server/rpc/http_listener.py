@@ -7,7 +7,8 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -32,8 +33,9 @@ _PAUSE_AFTER_FAILURE_S: Final = 1.0
 class HttpListener:
     """Listens on one address.
 
-    Invariant: at most MAX_HTTP_CONNECTIONS connections are open, and MAX_HTTP_ACCEPTS_AT_ONCE are being closed. A new
-    connection is always accepted: it replaces the one whose last request began the longest ago.
+    Invariant: at most MAX_HTTP_CONNECTIONS connections are open, besides those that are held, and
+    MAX_HTTP_ACCEPTS_AT_ONCE are being closed. A new connection is always accepted: it replaces the one whose last
+    request began the longest ago. The caller bounds the number of held connections.
     """
 
     def __init__(self, make_protocol: Callable[[], asyncio.Protocol], metrics: Metrics, tasks: TaskOwner) -> None:
@@ -43,7 +45,8 @@ class HttpListener:
         self._tasks = tasks
         # Open connections with the time of the last request or of the accept, the oldest first.
         self._connections: OrderedDict[_Connection, float] = OrderedDict()
-        self._by_transport: dict[asyncio.BaseTransport, _Connection] = {}
+        # From before the first byte is read: a request may arrive together with the end of a TLS handshake.
+        self._by_protocol: dict[asyncio.BaseProtocol, _Connection] = {}
         self._accepts = Bucket(MAX_HTTP_ACCEPTS_PER_S, MAX_HTTP_CONNECTIONS, self._loop.time())
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
@@ -59,12 +62,34 @@ class HttpListener:
         self._tasks.start("http_sweep", self._sweep())
         return int(listening.getsockname()[1])
 
-    def note_request(self, transport: asyncio.BaseTransport | None) -> None:
-        """Record that a request has begun on a connection."""
-        connection = None if transport is None else self._by_transport.get(transport)
-        if connection is not None:
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Use another context for new connections."""
+        self._tls = tls
+
+    def note_request(self, protocol: asyncio.BaseProtocol) -> None:
+        """Record that a request has begun on the connection of a protocol."""
+        connection = self._by_protocol.get(protocol)
+        if connection is not None and connection in self._connections:
             self._connections[connection] = self._loop.time()
             self._connections.move_to_end(connection)
+
+    @contextmanager
+    def held(self, protocol: asyncio.BaseProtocol) -> Iterator[None]:
+        """Exempt a connection from the limits of number and time while its request lasts, which may be long."""
+        connection = self._by_protocol.get(protocol)
+        if connection is None or connection not in self._connections:
+            yield
+            return
+        del self._connections[connection]
+        try:
+            yield
+        finally:
+            if connection.socket.fileno() < 0:
+                # The peer has disconnected.
+                del self._by_protocol[protocol]
+            else:
+                self._make_room()
+                self._connections[connection] = self._loop.time()
 
     def close(self) -> None:
         """Stop accepting. The HTTP server closes the connections. Idempotent."""
@@ -94,15 +119,16 @@ class HttpListener:
             self._accepts.take(1, now_s)
             accepted.setblocking(False)
             self._make_room()
-            connection = _Connection(accepted)
+            connection = _Connection(accepted, self._make_protocol())
             self._connections[connection] = now_s
+            self._by_protocol[connection.protocol] = connection
             self._tasks.start("http_connection", self._open(connection))
 
     async def _open(self, connection: "_Connection") -> None:
         within_s = None if self._tls is None else HTTP_REQUEST_WITHIN_S
         try:
             transport, _ = await self._loop.connect_accepted_socket(
-                self._make_protocol, connection.socket, ssl=self._tls, ssl_handshake_timeout=within_s
+                lambda: connection.protocol, connection.socket, ssl=self._tls, ssl_handshake_timeout=within_s
             )
         except OSError:
             # The peer disconnected, or its handshake failed: no error of the server.
@@ -112,7 +138,6 @@ class HttpListener:
             transport.abort()
             return
         connection.transport = transport
-        self._by_transport[transport] = connection
 
     def _make_room(self) -> None:
         if len(self._connections) < MAX_HTTP_CONNECTIONS:
@@ -141,8 +166,7 @@ class HttpListener:
 
     def _forget(self, connection: "_Connection") -> None:
         del self._connections[connection]
-        if connection.transport is not None:
-            del self._by_transport[connection.transport]
+        del self._by_protocol[connection.protocol]
 
     def _accept_later(self, wait_s: float) -> None:
         assert self._socket is not None
@@ -153,8 +177,9 @@ class HttpListener:
 class _Connection:
     """A connection, from its accept on; its transport exists after the TLS handshake."""
 
-    def __init__(self, accepted: socket.socket) -> None:
+    def __init__(self, accepted: socket.socket, protocol: asyncio.Protocol) -> None:
         self.socket = accepted
+        self.protocol = protocol
         self.transport: asyncio.WriteTransport | None = None
         self.is_refused = False
 

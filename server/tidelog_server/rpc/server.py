@@ -13,11 +13,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from tidelog.v1 import (
     backup_service_pb2,
+    blob_service_pb2,
     broadcast_service_pb2,
     channel_service_pb2,
     cluster_service_pb2,
     group_service_pb2,
     journal_service_pb2,
+    mailbox_service_pb2,
     token_service_pb2,
     transaction_service_pb2,
     wal_service_pb2,
@@ -30,21 +32,30 @@ from tidelog_server.core.limits import (
     MIB,
     Limits,
 )
+from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor
+from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.backup import BackupService
+from tidelog_server.rpc.services.blobs import BlobService
 from tidelog_server.rpc.services.broadcasts import BroadcastService
 from tidelog_server.rpc.services.channels import ChannelService
 from tidelog_server.rpc.services.cluster import ClusterService
 from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.groups import GroupService
 from tidelog_server.rpc.services.journals import JournalService
+from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.service import MailboxService
+from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
+from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
 from tidelog_server.rpc.services.scan import ScanCalls
 from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
 from tidelog_server.rpc.services.wal import WalService
 from tidelog_server.rpc.tls import server_credentials
+from tidelog_server.rpc.web.calls import SERVICE as WEB_SERVICE
+from tidelog_server.rpc.web.calls import WebCalls
 from tidelog_server.security.guard import Guard
 from tidelog_server.security.permissions import ROWS, check_table
 from tidelog_server.security.service import Security
@@ -53,13 +64,14 @@ if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
 _METADATA_BYTES: Final = 8_192
-# A stop continues at once if no call was answered within _LATELY_S. Otherwise it waits for a number of steps without a
-# new call: _QUIET_STEPS before the first refusal, _QUIET_STEPS_WITH_CLIENTS after it, so that a client that keeps
-# calling has been refused. Steps, not seconds: in a second in which the process does not run, no call arrives.
+# A stop continues at once if no call was answered within _LATELY_S. Otherwise it waits for _QUIET_STEPS without a new
+# call, so that a client that keeps calling has been refused. Steps, not seconds: in a second in which the process does
+# not run, no call arrives. A step that takes longer than _TIMELY_S does not count: on a machine as busy as that,
+# clients wait for a core as well.
 _LATELY_S: Final = 0.5
 _STEP_S: Final = 0.02
-_QUIET_STEPS: Final = 5
-_QUIET_STEPS_WITH_CLIENTS: Final = 50
+_TIMELY_S: Final = 0.03
+_QUIET_STEPS: Final = 50
 _SERVICES: Final = tuple(
     file.services_by_name[name]
     for file, name in (
@@ -72,6 +84,8 @@ _SERVICES: Final = tuple(
         (cluster_service_pb2.DESCRIPTOR, "ClusterService"),
         (backup_service_pb2.DESCRIPTOR, "BackupService"),
         (journal_service_pb2.DESCRIPTOR, "JournalService"),
+        (mailbox_service_pb2.DESCRIPTOR, "MailboxService"),
+        (blob_service_pb2.DESCRIPTOR, "BlobService"),
     )
 )
 
@@ -100,7 +114,7 @@ _AGE_GRACE_MS: Final = 10 * 60 * 1_000
 
 
 def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, int]]:
-    """Return the gRPC options. Each was measured to matter (docs/architecture/overview.md, "gRPC limits")."""
+    """Return the gRPC options. Each was measured to matter (docs/architecture/grpc.md)."""
     largest = max(limits.max_batch_bytes, MAX_RESPONSE_BYTES) + MIB
     age = (
         [
@@ -139,7 +153,11 @@ def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, i
 
 
 class RpcServer:
-    """Serves a node over gRPC."""
+    """Serves a node over gRPC.
+
+    Attributes:
+        web_calls: Makes calls of MailboxService for requests by HTTP.
+    """
 
     def __init__(
         self,
@@ -182,11 +200,11 @@ class RpcServer:
         pool = descriptor_pool.Default()
         others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
         check_table([*_SERVICES, *others], ROWS)
-        services = _services(node, checkpoints, security, syncs_by_default=syncs_by_default)
-        ours = [
-            supervisor.handlers(descriptor, service.methods())
-            for descriptor, service in zip(_SERVICES, services, strict=True)
-        ]
+        opened = node.open_mailboxes(MailboxEvents())
+        services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)
+        methods = {descriptor: service.methods() for descriptor, service in zip(_SERVICES, services, strict=True)}
+        ours = [supervisor.handlers(descriptor, table) for descriptor, table in methods.items()]
+        self.web_calls = WebCalls(supervisor, methods[WEB_SERVICE], node.mailboxes, opened)
         self._server.add_generic_rpc_handlers(
             (*ours, *(supervisor.external(name, handlers) for name, handlers in theirs.handlers.items()))
         )
@@ -218,15 +236,16 @@ class RpcServer:
         end_s = loop.time() + longest_s
         if not calls.unanswered and calls.last_answered_s < loop.time() - _LATELY_S:
             return
-        last_begun, steps, quiet_steps = calls.begun, 0, _QUIET_STEPS
+        last_begun, steps = calls.begun, 0
         # A client that is waiting for an answer may call again after it.
-        while (steps < quiet_steps or calls.unanswered) and loop.time() < end_s:
+        while (steps < _QUIET_STEPS or calls.unanswered) and loop.time() < end_s:
+            begin_s = loop.time()
             await asyncio.sleep(_STEP_S)
             if calls.begun != last_begun:
-                last_begun, steps, quiet_steps = calls.begun, 0, _QUIET_STEPS_WITH_CLIENTS
+                last_begun, steps = calls.begun, 0
             elif calls.unanswered:
                 steps = 0
-            else:
+            elif loop.time() - begin_s <= _TIMELY_S:
                 steps += 1
 
     async def stop(self, grace_s: float) -> None:
@@ -234,23 +253,31 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
-def _services(node: Node, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool) -> tuple[Any, ...]:
+def _services(
+    node: Node, opened: OpenMailboxes, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool
+) -> tuple[Any, ...]:
     """Return the services, in the order of _SERVICES, each with the features that it needs."""
     log, directory, vchannels, transactions, groups = (
         node.log, node.directory, node.vchannels, node.transactions, node.groups
     )  # fmt: skip
-    append = AppendCalls(directory, transactions, groups, log, syncs_by_default=syncs_by_default)
+    mailboxes = MailboxCalls(opened, node.mailboxes.name_of)
+    joins = MailboxTransactions(mailboxes)
+    append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs_by_default=syncs_by_default)
     scan = ScanCalls(directory, vchannels, node.planner, log)
     return (
         ChannelService(node.lifecycle, directory),
         WalService(append, scan, directory, vchannels, log),
-        TransactionService(transactions, node.prepared, groups, directory, log, syncs_by_default=syncs_by_default),
+        TransactionService(
+            transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs_by_default=syncs_by_default
+        ),
         BroadcastService(node.broadcasts, log),
         GroupService(groups, ConsumeCalls(groups, directory, vchannels, log), log),
         TokenService(security),
         ClusterService(node.cluster, directory.ownership, node.lifecycle, log),
         BackupService(checkpoints),
         JournalService(node.journals, log),
+        MailboxService(node.mailboxes, mailboxes, OperateCalls(mailboxes, log)),
+        BlobService(opened),
     )
 
 

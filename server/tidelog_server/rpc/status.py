@@ -18,6 +18,7 @@ from tidelog_server.core.errors import applications as app_errors
 from tidelog_server.core.errors import cluster as cluster_errors
 from tidelog_server.core.errors import forgotten as forgotten_errors
 from tidelog_server.core.errors import journals as journal_errors
+from tidelog_server.core.errors import mailboxes as mailbox_errors
 from tidelog_server.core.errors import storage as storage_errors
 
 _Code = grpc.StatusCode
@@ -39,6 +40,10 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.MalformedRequestError,
         errors.VchannelNotInTransactionError,
         errors.BroadcastVchannelUnknownError,
+        mailbox_errors.LeaseTooLongError,
+        mailbox_errors.BodyTooLargeError,
+        mailbox_errors.InvalidDelayError,
+        mailbox_errors.BlobTooLargeError,
     ),
     _Code.FAILED_PRECONDITION: (
         errors.WalNameMismatchError,
@@ -66,6 +71,10 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         cluster_errors.NotOwnerError,
         cluster_errors.NotLeaderError,
         storage_errors.CheckpointUnsupportedError,
+        mailbox_errors.LockExpiredError,
+        mailbox_errors.AlreadyAcknowledgedError,
+        mailbox_errors.DeadLetterCycleError,
+        mailbox_errors.MailboxInUseError,
     ),
     _Code.NOT_FOUND: (
         errors.ChannelNotExistError,
@@ -74,11 +83,15 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.GroupNotExistError,
         access_errors.TokenNotExistError,
         storage_errors.CheckpointNotExistError,
+        mailbox_errors.MailboxNotExistError,
+        mailbox_errors.LockUnknownError,
+        mailbox_errors.BlobNotExistError,
     ),
     _Code.ALREADY_EXISTS: (
         errors.ChannelAlreadyExistsError,
         errors.SequenceForgottenError,
         errors.GroupAlreadyExistsError,
+        mailbox_errors.MailboxAlreadyExistsError,
     ),
     _Code.DEADLINE_EXCEEDED: (errors.BarrierNotReachedError,),
     _Code.ABORTED: (
@@ -95,6 +108,7 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.TransactionTooLargeError,
         errors.RateLimitRejectedError,
         errors.DiskFullError,
+        mailbox_errors.MailboxFullError,
     ),
     _Code.UNAVAILABLE: (
         cluster_errors.MetadataUnavailableError,
@@ -147,6 +161,11 @@ def code_number_of(error: TidelogServerError) -> int:
 def text_of(error: TidelogServerError) -> str:
     """Return the text of ``error``, truncated to _MAX_TEXT_CHARACTERS."""
     return error.message[:_MAX_TEXT_CHARACTERS]
+
+
+def call_error_of(error: TidelogServerError) -> error_pb2.CallError:
+    """Return ``error`` as a message, for a response."""
+    return error_pb2.CallError(code=code_number_of(error), message=text_of(error), detail=detail_of(error))
 
 
 def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], ...]:

@@ -41,20 +41,24 @@ def _configuration(certificate: ServerCertificate) -> grpc.ServerCertificateConf
 
 
 def http_context(files: CertificateFiles) -> ssl.SSLContext:
-    """Return the TLS context of the HTTP port, which ``renew`` updates. Raises OSError.
+    """Return the TLS context of the HTTP port. Raises OSError.
 
-    It requires no client certificates, because probes and Prometheus do not have any.
+    It verifies client certificates and requires none, because probes and Prometheus do not have any.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.cert, files.key)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def renew(context: ssl.SSLContext, files: CertificateFiles) -> None:
-    """Reload the files for new connections. A failure is logged, and the previous certificate stays in use."""
+def renewed_http_context(files: CertificateFiles) -> ssl.SSLContext | None:
+    """Return a context with the files as they are now. A failure is logged, and the result is None."""
     try:
-        context.load_cert_chain(files.cert, files.key)
+        return http_context(files)
     except OSError as error:
         # The files were valid a moment ago, so they are being replaced again: the next poll reloads them.
         _log.error("http_certificate_not_renewed", cause=str(error))
+        return None

@@ -58,6 +58,7 @@ class Metrics:
         self._write_path()
         self._broadcasts()
         self._groups()
+        self._mailboxes()
         self._state()
         self._security()
         self._calls()
@@ -132,6 +133,31 @@ class Metrics:
             "groups_lag_max_seconds", "Age of the oldest message that a group has not consumed."
         )
 
+    def _mailboxes(self) -> None:
+        self.mailbox_events = self._counter(
+            "mailbox_events", "Messages of mailboxes to which something happened, by event.", "event"
+        )
+        self.mailbox_snapshots = self._counter("mailbox_snapshots", "Snapshots of mailboxes.")
+        self.mailbox_copied_bytes = self._counter(
+            "mailbox_copied_bytes", "Bytes of messages that were copied so that the log of a mailbox can be trimmed."
+        )
+        self.mailbox_trims = self._counter("mailbox_trims", "Trims of logs of mailboxes.")
+        self.mailbox_held_messages = self._gauge(
+            "mailbox_held_messages", "Messages in the open mailboxes of this node, by state.", "state"
+        )
+        self.mailbox_held_bytes = self._gauge("mailbox_held_bytes", "Bytes of the bodies of these messages.")
+        self.mailboxes_oldest_seconds = self._gauge(
+            "mailboxes_oldest_available_seconds", "Age of the oldest message that can be fetched."
+        )
+        self.mailboxes_open = self._gauge("mailboxes_open", "Mailboxes of this node whose messages are loaded.")
+        self.mailboxes_unloadable = self._gauge(
+            "mailboxes_unloadable", "Mailboxes of this node that cannot be loaded because their logs are damaged."
+        )
+        self.mailbox_waiting_fetches = self._gauge("mailbox_waiting_fetches", "Fetches that wait for messages.")
+        self.mailbox_recent_bytes = self._gauge(
+            "mailbox_recent_bytes", "Memory of messages that were sent or read lately."
+        )
+
     def _calls(self) -> None:
         self.calls_handled = self._counter(
             "grpc_server_handled", "Completed calls, by method and status code.", "method", "code"
@@ -162,6 +188,20 @@ class Metrics:
             "group_lag_seconds",
             "Age of the oldest message that a group has not consumed; needs metrics.per_group.",
             "group",
+        )
+        self.mailbox_available_messages = self._labelled_gauge(
+            "mailbox_available_messages", "Messages that can be fetched; needs metrics.per_mailbox.", "mailbox"
+        )
+        self.mailbox_leased_messages = self._labelled_gauge(
+            "mailbox_leased_messages", "Messages under a lease; needs metrics.per_mailbox.", "mailbox"
+        )
+        self.mailbox_dead_messages = self._labelled_gauge(
+            "mailbox_dead_messages", "Dead messages; needs metrics.per_mailbox.", "mailbox"
+        )
+        self.mailbox_oldest_seconds = self._labelled_gauge(
+            "mailbox_oldest_available_seconds",
+            "Age of the oldest message that can be fetched; needs metrics.per_mailbox.",
+            "mailbox",
         )
         self.lease_remaining_seconds = self._labelled_gauge(
             "lease_remaining_seconds",

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Final
 
+from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors.access import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
-from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, shown
+from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, MAILBOX_CHANNEL_PREFIX, shown
 from tidelog_server.security.authenticator import Principal, Shown
-from tidelog_server.security.grants import OF_JOURNALS, ON_JOURNAL_CHANNELS, Verb
+from tidelog_server.security.grants import OF_CHANNELS, OF_JOURNALS, OF_MAILBOXES, ON_JOURNAL_CHANNELS, Verb
 from tidelog_server.security.quotas import PrincipalQuota
 
-_WITH_SLASHES: Final = OF_JOURNALS | {Verb.BROADCAST_KEY}
+_WITH_SLASHES: Final = OF_JOURNALS | OF_MAILBOXES | {Verb.BROADCAST_KEY}
 
 
 class Access:
@@ -33,7 +34,7 @@ class Access:
     """
 
     __slots__ = (
-        "_allowed", "_denied", "_journal_of", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task",
+        "_allowed", "_content_of", "_denied", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task",
         "tenant",
     )  # fmt: skip
 
@@ -45,9 +46,9 @@ class Access:
         quota: PrincipalQuota,
         *,
         on_denied: Callable[["Access", Verb, str], None],
-        journal_of: Callable[[str], str],
+        content_of: Callable[[str], Content | None],
     ) -> None:
-        """``journal_of`` returns the journal whose frames a channel holds; empty for other channels."""
+        """``content_of`` returns the journal or mailbox whose messages a channel holds; None for other channels."""
         self.method = method
         self.shown = shown_by
         self.principal = principal
@@ -57,12 +58,12 @@ class Access:
         self.task: asyncio.Task[object] | None = None
         self.is_ended = False
         self._on_denied = on_denied
-        self._journal_of = journal_of
+        self._content_of = content_of
         self._allowed: set[tuple[Verb, str]] = set()
         self._denied: set[tuple[Verb, str]] = set()
 
     def require(self, verb: Verb, name: str) -> None:
-        """Check that ``verb`` is permitted on a channel, vchannel, group, journal or domain.
+        """Check that ``verb`` is permitted on a channel, vchannel, group, journal, mailbox or domain.
 
         A repeated check is one look-up. The channel of a journal needs the permission on the journal. A channel never
         belongs to another journal, so a permission that was found stays valid.
@@ -76,23 +77,45 @@ class Access:
                 raise self.denial((verb,), name)
             _remember(self._allowed, key)
 
-    def require_somewhere(self, verb: Verb) -> None:
-        """Check that ``verb`` is permitted on at least one name, journals included. Raises PermissionDeniedError."""
-        grants, on_journals = self.principal.grants, ON_JOURNAL_CHANNELS.get(verb)
-        if not (grants.allow_somewhere(verb) or (on_journals is not None and grants.allow_somewhere(on_journals))):
-            raise self.denial((verb,), "")
+    def require_somewhere(self, *verbs: Verb) -> None:
+        """Check that one of ``verbs`` is permitted on at least one name, journals included.
+
+        Raises:
+            PermissionDeniedError: None is.
+        """
+        grants = self.principal.grants
+        for verb in verbs:
+            on_journals = ON_JOURNAL_CHANNELS.get(verb)
+            if grants.allow_somewhere(verb) or (on_journals is not None and grants.allow_somewhere(on_journals)):
+                return
+        raise self.denial(verbs, "")
 
     def may(self, verbs: Iterable[Verb], name: str) -> bool:
         """Return whether one of ``verbs`` is permitted on ``name``. False is not recorded as a denial."""
         return any(self._allows(verb, name) for verb in verbs)
 
+    def may_locate(self, channel: str) -> bool:
+        """Return whether a permission exists on ``channel``, or on the mailbox whose events it holds."""
+        if self.may(OF_CHANNELS, channel):
+            return True
+        return channel.startswith(MAILBOX_CHANNEL_PREFIX) and self.may(
+            OF_MAILBOXES, self._content_name(channel, ContentKind.MAILBOX)
+        )
+
+    def _content_name(self, channel: str, kind: ContentKind) -> str:
+        content = self._content_of(channel)
+        return content.name if content is not None and content.kind is kind else ""
+
     def _allows(self, verb: Verb, name: str) -> bool:
         needed: Verb | None = verb
-        # Names of journals and domains of resource keys contain slashes; they have no index.
+        # Names of journals and mailboxes and domains of resource keys contain slashes; they have no index.
         if verb not in _WITH_SLASHES:
             name = name.partition("/")[0]
             if name.startswith(JOURNAL_CHANNEL_PREFIX):
-                needed, name = ON_JOURNAL_CHANNELS.get(verb), self._journal_of(name)
+                needed, name = ON_JOURNAL_CHANNELS.get(verb), self._content_name(name, ContentKind.JOURNAL)
+            elif name.startswith(MAILBOX_CHANNEL_PREFIX) and verb is not Verb.READ:
+                # The state of a mailbox is the fold of its events: only the server appends to them and trims them.
+                needed = None
         return needed is not None and self.principal.grants.allow(needed, name)
 
     def denial(self, verbs: Sequence[Verb], name: str) -> PermissionDeniedError:

@@ -2,7 +2,8 @@
 
 A pattern is an exact name (``orders``), a prefix (``orders.*`` covers ``orders.eu``, but neither ``orders`` nor
 ``ordersx``), or everything (``*``). Names that begin with ``_`` are reserved for the server; no pattern covers them.
-Patterns of journals are names of journals, whose parts end with a slash: ``my/journals/*`` covers ``my/journals/a/b``.
+Patterns of journals and mailboxes are their names, whose parts end with a slash: ``my/journals/*`` covers
+``my/journals/a/b``. Names of mailboxes may contain every character of a pattern: ``a.*`` is the name of a mailbox.
 """
 
 import re
@@ -12,13 +13,14 @@ from enum import StrEnum
 from typing import Final
 
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import MAX_GRANTS, MAX_JOURNAL_NAME_CHARACTERS
+from tidelog_server.core.limits import MAX_GRANTS, MAX_JOURNAL_NAME_CHARACTERS, MAX_MAILBOX_NAME_BYTES
 from tidelog_server.core.names import (
     CHANNEL_NAME_PATTERN,
     GROUP_NAME_PATTERN,
     RESERVED_PREFIX,
     TOKEN_CHARACTERS,
     check_journal_name,
+    check_mailbox_name,
     shown,
 )
 
@@ -26,13 +28,12 @@ EVERYTHING: Final = "*"
 _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
 _GROUP_PATTERN: Final = re.compile(rf"\*|{GROUP_NAME_PATTERN}|[A-Za-z0-9][A-Za-z0-9._-]{{0,124}}\.\*", re.ASCII)
 _BELOW_A_PATH: Final = re.compile(rf"([{TOKEN_CHARACTERS}]{{1,{MAX_JOURNAL_NAME_CHARACTERS - 2}}})/\*", re.ASCII)
-_PREFIX_ENDS: Final = (".*", "/*")
 
 
 class Verb(StrEnum):
-    """Permitted operations. The last four verbs have no pattern.
+    """Permitted operations. The last six verbs have no pattern.
 
-    The patterns of ``group`` verbs are group names, those of ``journal`` verbs journal names.
+    The patterns of ``group``, ``journal`` and ``mailbox`` verbs are names of groups, journals and mailboxes.
 
     The patterns of ``broadcast.key`` are domains of resource keys.
     """
@@ -52,13 +53,21 @@ class Verb(StrEnum):
     JOURNAL_READ = "journal.read"
     JOURNAL_APPLY = "journal.apply"
     JOURNAL_LIST = "journal.list"
+    MAILBOX_SEND = "mailbox.send"
+    MAILBOX_RECEIVE = "mailbox.receive"
+    MAILBOX_READ = "mailbox.read"
+    MAILBOX_MANAGE = "mailbox.manage"
+    BLOB_PUT = "blob.put"
+    BLOB_GET = "blob.get"
     ADMIN_READ = "admin.read"
     ADMIN_WRITE = "admin.write"
     BACKUP = "backup"
     CLUSTER = "cluster"
 
 
-NAMELESS: Final = frozenset((Verb.ADMIN_READ, Verb.ADMIN_WRITE, Verb.BACKUP, Verb.CLUSTER))
+NAMELESS: Final = frozenset(
+    (Verb.BLOB_PUT, Verb.BLOB_GET, Verb.ADMIN_READ, Verb.ADMIN_WRITE, Verb.BACKUP, Verb.CLUSTER)
+)
 OF_CHANNELS: Final = frozenset(
     (Verb.APPEND, Verb.READ, Verb.TXN, Verb.BROADCAST, Verb.CHANNEL_CREATE, Verb.CHANNEL_DELETE, Verb.CHANNEL_TRUNCATE)
 )
@@ -67,6 +76,9 @@ HOLDERS: Final = frozenset((Verb.RETENTION_HOLD, Verb.CHANNEL_TRUNCATE))
 OF_GROUPS: Final = frozenset((Verb.GROUP_CONSUME, Verb.GROUP_MANAGE))
 
 OF_JOURNALS: Final = frozenset((Verb.JOURNAL_APPEND, Verb.JOURNAL_READ, Verb.JOURNAL_APPLY, Verb.JOURNAL_LIST))
+OF_MAILBOXES: Final = frozenset((Verb.MAILBOX_SEND, Verb.MAILBOX_RECEIVE, Verb.MAILBOX_READ, Verb.MAILBOX_MANAGE))
+_OF_PATHS: Final = OF_JOURNALS | OF_MAILBOXES
+"""Verbs whose names may begin with ``_``, and consist of parts that end with a slash."""
 ON_JOURNAL_CHANNELS: Final = {
     Verb.APPEND: Verb.JOURNAL_APPEND,
     Verb.TXN: Verb.JOURNAL_APPEND,
@@ -91,11 +103,16 @@ class Grant:
     def __str__(self) -> str:
         return self.verb.value if self.verb in NAMELESS else f"{self.verb.value}:{self.pattern}"
 
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the pattern covers everything below a name, which it has without the last character."""
+        return self.pattern.endswith("/*" if self.verb in _OF_PATHS else ".*")
+
     def covers(self, name: str) -> bool:
-        """Return whether the pattern covers the name of a channel, group or journal."""
-        if name.startswith(RESERVED_PREFIX) and self.verb not in OF_JOURNALS:
+        """Return whether the pattern covers the name of a channel, group, journal or mailbox."""
+        if name.startswith(RESERVED_PREFIX) and self.verb not in _OF_PATHS:
             return False
-        if self.pattern.endswith(_PREFIX_ENDS):
+        if self.is_prefix:
             return name.startswith(self.pattern[:-1]) and len(name) >= len(self.pattern)
         return self.pattern in (EVERYTHING, name)
 
@@ -113,6 +130,8 @@ def parse_grant(text: str) -> Grant:
         return Grant(verb)
     if verb in OF_JOURNALS:
         return Grant(verb, _journal_pattern(pattern))
+    if verb in OF_MAILBOXES:
+        return Grant(verb, _mailbox_pattern(pattern))
     if not colon:
         raise GrantError(f"'{verb}' needs a pattern: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
     if not (_GROUP_PATTERN if verb in OF_GROUPS else _PATTERN).fullmatch(pattern):
@@ -135,6 +154,17 @@ def _journal_pattern(pattern: str) -> str:
     return pattern
 
 
+def _mailbox_pattern(pattern: str) -> str:
+    """Return ``pattern`` if it is one of mailboxes, whose names may be any text. Raises GrantError."""
+    try:
+        return check_mailbox_name(pattern)
+    except InvalidNameError:
+        raise GrantError(
+            f"'{shown(pattern)}' is not a pattern of mailboxes: expected a name such as 'b@remote', a path followed by "
+            f"'/*', or '*', of 1 to {MAX_MAILBOX_NAME_BYTES} bytes of UTF-8 without control characters"
+        ) from None
+
+
 class Grants:
     """A set of permissions. Immutable; a check takes a few set look-ups, independent of the size."""
 
@@ -144,7 +174,7 @@ class Grants:
         self.all = frozenset(grants)
         self._verbs = frozenset(grant.verb for grant in self.all)
         self._wide = frozenset(grant.verb for grant in self.all if grant.pattern == EVERYTHING)
-        below = [grant for grant in self.all if grant.pattern.endswith(_PREFIX_ENDS)]
+        below = [grant for grant in self.all if grant.is_prefix]
         self._exact = self.all.difference(below)
         self._prefixes = {verb: tuple(grant.pattern[:-1] for grant in below if grant.verb is verb) for verb in Verb}
 
@@ -155,8 +185,8 @@ class Grants:
         return hash(self.all)
 
     def allow(self, verb: Verb, name: str) -> bool:
-        """Return whether ``verb`` is permitted on the channel, group or journal called ``name``."""
-        if name.startswith(RESERVED_PREFIX) and verb not in OF_JOURNALS:
+        """Return whether ``verb`` is permitted on the channel, group, journal or mailbox called ``name``."""
+        if name.startswith(RESERVED_PREFIX) and verb not in _OF_PATHS:
             # Administrators may read and trim system channels; all other changes are refused.
             needed = {Verb.READ: Verb.ADMIN_READ, Verb.CHANNEL_TRUNCATE: Verb.ADMIN_WRITE}.get(verb)
             return needed in self._verbs

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from tidelog_server.channels.contents import Content
 from tidelog_server.core.limits import SECURITY_CHECK_INTERVAL_S
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.access import Access, set_access
@@ -30,7 +31,7 @@ class Guard:
         metrics: Metrics,
         *,
         fields_of: Callable[[Any], dict[str, object]],
-        journal_of: Callable[[str], str],
+        content_of: Callable[[str], Content | None],
     ) -> None:
         """Let calls in.
 
@@ -40,14 +41,14 @@ class Guard:
             quotas: Quotas of the principals.
             metrics: Count denials.
             fields_of: Returns the fields of a request, for the audit log.
-            journal_of: Returns the journal whose frames a channel holds; empty for other channels.
+            content_of: Returns the journal or mailbox whose messages a channel holds; None for other channels.
         """
         self._authenticator = authenticator
         self._audit = audit
         self._quotas = quotas
         self._metrics = metrics
         self._fields_of = fields_of
-        self._journal_of = journal_of
+        self._content_of = content_of
         # Calls that run, by what they showed: thousands of streams of one caller are looked at once.
         self._open: dict[Shown, set[Access]] = {}
 
@@ -61,7 +62,7 @@ class Guard:
         principal = self._authenticator.authenticate(shown)
         quota = self._quotas.of(principal.name)
         quota.charge_call(size_bytes)
-        return Access(method, shown, principal, quota, on_denied=self._denied, journal_of=self._journal_of)
+        return Access(method, shown, principal, quota, on_denied=self._denied, content_of=self._content_of)
 
     @contextmanager
     def watched(self, access: Access) -> Iterator[None]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST
+from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST, MAX_BLOB_KEY_BYTES
 from tidelog_server.security.access import Access
-from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, Verb
+from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, OF_MAILBOXES, Verb
 from tidelog_server.security.tokens import is_token_id
 
 Need = tuple[Verb, str]
@@ -22,9 +22,11 @@ class Row:
     Attributes:
         is_public: True if it needs no credentials: probes only.
         somewhere: Verb that must be permitted on at least one name, or the administrative verb that is needed.
+        somewhere_any: Verbs of which one must be permitted on at least one name.
         needs: Function from the request to the needed verbs and names. Methods with request streams check themselves.
         any_of: Verbs of which one must be permitted on each of ``names``.
         names: Function from the request to the names for ``any_of``.
+        is_locating: True if ``names`` are channels, for which a permission on their mailbox suffices.
         is_audited: True if the call is written to the audit log before it is executed.
         is_read: True if it changes nothing.
         detail: Function from the request to the fields for the audit log; None to write the whole request.
@@ -33,9 +35,11 @@ class Row:
 
     is_public: bool = False
     somewhere: Verb | None = None
+    somewhere_any: tuple[Verb, ...] = ()
     needs: Callable[[Any], Iterable[Need]] | None = None
     any_of: frozenset[Verb] = frozenset()
     names: Callable[[Any], Iterable[str]] = lambda _: ()
+    is_locating: bool = False
     is_audited: bool = False
     is_read: bool = False
     detail: Callable[[Any], dict[str, object]] | None = None
@@ -50,13 +54,15 @@ class Row:
         """Check that a call is permitted. Raises PermissionDeniedError."""
         if self.somewhere is not None:
             access.require_somewhere(self.somewhere)
+        if self.somewhere_any:
+            access.require_somewhere(*self.somewhere_any)
         if request is None:
             return
         if self.needs is not None:
             for verb, name in self.needs(request):
                 access.require(verb, name)
         for name in self.names(request):
-            if not access.may(self.any_of, name):
+            if not (access.may_locate(name) if self.is_locating else access.may(self.any_of, name)):
                 raise access.denial(sorted(self.any_of), name)
 
 
@@ -105,6 +111,15 @@ def _commit(request: Any) -> Iterator[Need]:
     for condition in request.conditions:
         yield Verb.APPEND, condition.vchannel
     yield from commits_need(request.positions)
+    yield from mailboxes_need(request)
+
+
+def mailboxes_need(transaction: Any) -> Iterator[Need]:
+    """Yield the permissions for what a transaction sends to mailboxes, and acknowledges."""
+    for send in transaction.sends:
+        yield Verb.MAILBOX_SEND, send.mailbox
+    for ack in transaction.acks:
+        yield Verb.MAILBOX_RECEIVE, ack.mailbox
 
 
 def commits_need(positions: Iterable[Any]) -> Iterator[Need]:
@@ -117,6 +132,33 @@ def commits_need(positions: Iterable[Any]) -> Iterator[Need]:
 def _applied(request: Any) -> Iterator[Need]:
     for change in request.changes:
         yield Verb.JOURNAL_APPLY, change.delete or change.upsert.name
+
+
+def _mailbox(request: Any) -> Sequence[str]:
+    return (request.mailbox,)
+
+
+def _name(request: Any) -> Sequence[str]:
+    return (request.name,)
+
+
+def _mailbox_ids(request: Any) -> dict[str, object]:
+    # Up to a thousand ids would make an event of tens of kilobytes.
+    others = {field.name: value for field, value in request.ListFields() if field.name != "ids"}
+    return others | {"ids": len(request.ids)}
+
+
+def _redriven(request: Any) -> Iterator[Need]:
+    yield Verb.MAILBOX_MANAGE, request.mailbox
+    if request.destination:
+        yield Verb.MAILBOX_SEND, request.destination
+
+
+def _with_dead_letter(request: Any) -> Iterator[Need]:
+    yield Verb.MAILBOX_MANAGE, request.name
+    if request.settings.dead_letter:
+        # Messages of the one reach the other.
+        yield Verb.MAILBOX_SEND, request.settings.dead_letter
 
 
 def _group(verb: Verb, *fields: str) -> Callable[[Any], Iterator[Need]]:
@@ -137,6 +179,18 @@ def _token(request: Any) -> dict[str, object]:
     return {"token_id": request.token_id if is_token_id(request.token_id) else "(not an id)"}
 
 
+def _blob_read(request: Any) -> Iterator[Need]:
+    if request.mailbox:
+        # The handler checks that a message under the lock of the request refers to the blob.
+        yield Verb.MAILBOX_RECEIVE, request.mailbox
+    else:
+        yield Verb.BLOB_GET, EVERYTHING
+
+
+def _blob(request: Any) -> dict[str, object]:
+    return {"key": request.key[:MAX_BLOB_KEY_BYTES].hex(), "delta": request.delta}
+
+
 _WAL: Final = "tidelog.v1.WalService/"
 _CHANNELS: Final = "tidelog.v1.ChannelService/"
 _TXNS: Final = "tidelog.v1.TransactionService/"
@@ -146,6 +200,9 @@ _TOKENS: Final = "tidelog.v1.TokenService/"
 _CLUSTER: Final = "tidelog.v1.ClusterService/"
 _BACKUPS: Final = "tidelog.v1.BackupService/"
 _JOURNALS: Final = "tidelog.v1.JournalService/"
+_MAILBOXES: Final = "tidelog.v1.MailboxService/"
+
+_BLOBS: Final = "tidelog.v1.BlobService/"
 
 _PUBLIC: Final = Row(is_public=True, is_read=True)
 _ANYBODY: Final = Row(is_read=True)
@@ -214,8 +271,33 @@ ROWS: Final[dict[str, Row]] = {
     # List and watch show only journals on which the caller has a permission.
     f"{_JOURNALS}ListJournals": _ANYBODY,
     f"{_JOURNALS}WatchJournals": _ANYBODY,
+    f"{_MAILBOXES}CreateMailbox": Row(needs=_with_dead_letter, is_audited=True),
+    f"{_MAILBOXES}ConfigureMailbox": Row(needs=_with_dead_letter, is_audited=True),
+    f"{_MAILBOXES}DescribeMailbox": Row(any_of=OF_MAILBOXES, names=_name, is_read=True),
+    # Lists only mailboxes on which the caller has a permission.
+    f"{_MAILBOXES}ListMailboxes": _ANYBODY,
+    f"{_MAILBOXES}DeleteMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
+    f"{_MAILBOXES}PurgeMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
+    f"{_MAILBOXES}PauseMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
+    f"{_MAILBOXES}ResumeMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
+    f"{_MAILBOXES}Send": Row(needs=_on(Verb.MAILBOX_SEND, names=_mailbox)),
+    f"{_MAILBOXES}Fetch": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
+    f"{_MAILBOXES}StreamDeliveries": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
+    f"{_MAILBOXES}AckDeliveries": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
+    f"{_MAILBOXES}Extend": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
+    # Each operation names its mailbox: the handler checks it.
+    f"{_MAILBOXES}Operate": Row(somewhere_any=(Verb.MAILBOX_SEND, Verb.MAILBOX_RECEIVE)),
+    f"{_MAILBOXES}FetchHeaders": Row(needs=_on(Verb.MAILBOX_READ, names=_mailbox), is_read=True),
+    f"{_MAILBOXES}Peek": Row(needs=_on(Verb.MAILBOX_READ, names=_mailbox), is_read=True),
+    f"{_MAILBOXES}Reenqueue": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_mailbox), is_audited=True, detail=_mailbox_ids),
+    f"{_MAILBOXES}Redrive": Row(needs=_redriven, is_audited=True, detail=_mailbox_ids),
+    # The first request names the mailbox, if any: the handler checks it.
+    f"{_BLOBS}PutBlob": Row(somewhere_any=(Verb.BLOB_PUT, Verb.MAILBOX_SEND)),
+    f"{_BLOBS}GetBlob": Row(needs=_blob_read, is_read=True),
+    f"{_BLOBS}UpdateBlobRefCount": Row(somewhere=Verb.BLOB_PUT, is_audited=True, detail=_blob),
+    f"{_BLOBS}DescribeBlob": Row(somewhere=Verb.BLOB_GET, is_read=True),
     f"{_CLUSTER}DescribeCluster": _ANYBODY,
-    f"{_CLUSTER}LocateChannels": Row(any_of=OF_CHANNELS, names=_names, is_read=True),
+    f"{_CLUSTER}LocateChannels": Row(any_of=OF_CHANNELS, names=_names, is_locating=True, is_read=True),
     # Reports only channels on which the caller has a permission.
     f"{_CLUSTER}WatchOwners": _ANYBODY,
     f"{_CLUSTER}AllocateTickRange": Row(somewhere=Verb.CLUSTER, is_read=True),

@@ -12,7 +12,7 @@ from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.log.append import Conditions
 from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
-from tidelog_server.log.protocols import MovePositions, no_positions
+from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.txn.applications import AppChanges
 from tidelog_server.txn.table import TxnSession, TxnTable
@@ -30,14 +30,14 @@ class CommitTerms:
         barrier_tick: Exclusive lower bound of every tick; NO_TICK if not set.
         conditions: Conditions on vchannels of the transaction, by id.
         expected_batches: Number of batches that the client has appended; None if not stated.
-        move_positions: See ``try_append_transaction``.
+        companions: What is written with the commit.
     """
 
     needs_sync: bool = True
     barrier_tick: int = NO_TICK
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
     expected_batches: int | None = None
-    move_positions: MovePositions = no_positions
+    companions: Companions = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled:
     Raises:
         ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
         LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
-        TidelogServerError: See ``move_positions``. Nothing happened.
+        TidelogServerError: See ``CommitTerms.companions``. Nothing happened.
     """
     node.admission.check()
     sessions, terms, messages = commit.sessions, commit.terms, commit.messages
@@ -100,12 +100,16 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled:
     assert len({session.txn_id for session in sessions}) == len(sessions)
     for session in sessions:
         _check(session, terms)
+    joined = terms.companions.joined
     # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
-    first_tick = node.oracle.try_allocate(max(1, messages), terms.barrier_tick)
+    ticks = max(1, messages)
+    first_tick = node.oracle.try_allocate(ticks + joined.events, terms.barrier_tick)
     if first_tick is None:
         return None
-    positions = terms.move_positions()
-    outcomes = _outcomes(sessions, first_tick, is_synced=terms.needs_sync)
+    joined.check(first_tick + ticks)
+    positions = terms.companions.move_positions()
+    needs_sync = terms.needs_sync or joined is not NOTHING_JOINED
+    outcomes = _outcomes(sessions, first_tick, is_synced=needs_sync)
     entries: list[NewEntry] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
@@ -115,7 +119,7 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled:
     written = [table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)]
     app_changes, app_floors = commit.app_changes(first_tick)
     append = PendingAppend(
-        entries, terms.needs_sync, on_settled,
+        entries, needs_sync, settled_with(joined, on_settled),
         outcomes=[change for changes, _ in written for change in changes], positions=positions,
         app_commits=app_changes,
         floors=[*(floor for _, floors in written for floor in floors), *app_floors],
@@ -125,6 +129,7 @@ def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled:
     for entry in entries:
         target = targets[entry.vchannel_id]
         target.log.enter(target.vchannel, entry)
+    append.entries = [*entries, *joined.enter(first_tick + ticks, first_tick)]
     hit(Failpoint.TXN_COMMITTING)
     node.committer.submit(append)
     return SubmittedCommit(append, outcomes, first_tick)

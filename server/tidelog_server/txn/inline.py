@@ -19,7 +19,7 @@ from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Condi
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.producers import known_result
-from tidelog_server.log.protocols import MovePositions, no_positions
+from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 
 # vchannel id, count, CRC-32C of the columns.
 _DIGESTED: Final = struct.Struct(">III")
@@ -50,7 +50,7 @@ def try_append_transaction(
     parts: Sequence[TxnPart],
     options: AppendOptions,
     on_settled: Settled,
-    move_positions: MovePositions = no_positions,
+    companions: Companions = ALONE,
 ) -> PendingAppend | None:
     """Append all parts at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
@@ -62,10 +62,10 @@ def try_append_transaction(
         parts: At least one; distinct vchannels.
         options: Options without conditions.
         on_settled: Called once with the outcome.
-        move_positions: Called for a new transaction after all other checks; its changes are written with the entries.
+        companions: What is written with a new transaction.
 
     Raises:
-        TidelogServerError: See ``ChannelLog.try_append`` and ``move_positions``. Nothing happened.
+        TidelogServerError: See ``ChannelLog.try_append`` and ``companions``. Nothing happened.
     """
     assert options.conditions is UNCONDITIONAL
     assert 0 < len({part.vchannel.vchannel_id for part in parts}) == len(parts)
@@ -78,17 +78,23 @@ def try_append_transaction(
     for part in parts:
         vchannel = part.vchannel
         part.conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
-    tick = node.oracle.try_allocate(sum(part.count for part in parts), options.barrier_tick)
+    joined = companions.joined
+    count = sum(part.count for part in parts)
+    tick = node.oracle.try_allocate(count + joined.events, options.barrier_tick)
     if tick is None:
         return None
-    positions = move_positions()
-    append = PendingAppend(_entries(parts, tick), options.needs_sync, on_settled, positions=positions)
+    joined.check(tick + count)
+    positions = companions.move_positions()
+    # A transaction that acknowledges deliveries is synced: they must not be delivered again after a power failure.
+    needs_sync = options.needs_sync or joined is not NOTHING_JOINED
+    append = PendingAppend(_entries(parts, tick), needs_sync, settled_with(joined, on_settled), positions=positions)
     if producer is not None:
         node.producers.note(parts[0].vchannel.vchannel_id, producer, append, _digest(parts))
     entries = iter(append.entries)
     for part in parts:
         for _ in part.batches:
             part.log.enter(part.vchannel, next(entries))
+    append.entries = [*append.entries, *joined.enter(tick + count, tick)]
     node.committer.submit(append)
     return append
 

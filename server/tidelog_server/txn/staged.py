@@ -350,9 +350,10 @@ class Transactions:
     async def _sweep(self) -> None:
         """End expired transactions periodically. Never returns."""
         while True:
-            await asyncio.sleep(_SWEEP_EVERY_S)
+            # Before the first sleep, because the clock stands still if the recovery has taken long.
             self._clock.beat()
             self._expire_all()
+            await asyncio.sleep(_SWEEP_EVERY_S)
 
     async def _discard(self) -> None:
         """Discard the staged batches of ended transactions, in bulk. Never returns."""

@@ -20,6 +20,7 @@ from tidelog_server.commands.bench.common import (
     MessagesOption,
     SizeOption,
     bench_folder,
+    counted,
     per_batch_of,
     print_measured,
     settings_for,
@@ -37,7 +38,7 @@ _SINGLE_MESSAGES: Final = 100_000
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog and compare it with the same work without Tidelog.")
-    for command in (append, latency, txn, broadcast, scan, consume, gazette, security, spark, pipeline):
+    for command in (append, latency, txn, broadcast, scan, consume, mailbox, gazette, security, spark, pipeline):
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -267,6 +268,46 @@ def consume(
         print_measured(lambda: event_loop.run(measure_consume(target, settings)), as_json=json)
 
 
+def mailbox(
+    *,
+    cycles: Annotated[int, typer.Option(min=1, help="Cycles of send, fetch and ack in batches.")] = 500_000,
+    size: SizeOption = 100,
+    batch_messages: Annotated[int, typer.Option(min=1, max=1_000, help="Messages per batch.")] = 100,
+    in_flight: Annotated[int, typer.Option(min=1, help="Number of batches in flight.")] = 64,
+    workers: Annotated[int, typer.Option(min=1, help="Number of workers with one message at a time.")] = 64,
+    worker_cycles: Annotated[int, typer.Option(min=1, help="Cycles of all workers together.")] = 50_000,
+    fetches: Annotated[int, typer.Option(min=1, help="Number of fetches with nothing else in flight.")] = 2_000,
+    waiting: Annotated[
+        int, typer.Option(min=0, max=9_000_000, help="Waiting messages of the last part; 0 to skip it.")
+    ] = 1_000_000,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure cycles of send, fetch and ack on a mailbox, in batches and one at a time, against appends.
+
+    Then measure fetches from a mailbox with many waiting messages, and the server's memory for them.
+    """
+    from tidelog_server.commands.bench.measures.mailbox import MailboxSettings, measure_mailbox
+    from tidelog_server.commands.bench.measures.mailbox_waiting import measure_waiting
+    from tidelog_server.commands.bench.server_process import running_target
+
+    settings = MailboxSettings(cycles, size, batch_messages, in_flight, workers, worker_cycles, fetches, waiting)
+    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+        stolen = StolenTime()
+        with counted("cycles", cycles + worker_cycles) as advance:
+            reports = event_loop.run(measure_mailbox(target, settings, advance))
+        for report in reports:
+            print_report(stolen.noted(report), as_json=json)
+    if waiting:
+        # Its own server, so that the reported memory is that of the waiting messages.
+        with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+            stolen = StolenTime()
+            with counted("messages", waiting) as advance:
+                report = event_loop.run(measure_waiting(target, settings, advance))
+            print_report(stolen.noted(report), as_json=json)
+
+
 def gazette(
     *,
     messages: MessagesOption = 900_000,
@@ -360,6 +401,14 @@ def run_all(
         lambda: broadcast(broadcasts=1_000 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
         lambda: consume(messages=8_000_000 // share, folder=folder, json=json),
+        lambda: mailbox(
+            cycles=500_000 // share,
+            worker_cycles=50_000 // share,
+            fetches=2_000 // share,
+            waiting=1_000_000 // share,
+            folder=folder,
+            json=json,
+        ),
         lambda: gazette(messages=900_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.output.progress import progress_line
+from tidelog_cli.output.records import show_progress
 from tidelog_server.commands.bench.report import Report, print_report
 from tidelog_server.commands.bench.stolen_time import StolenTime
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
@@ -62,3 +65,12 @@ def bench_folder(parent: Path) -> Iterator[Path]:
         raise CommandError(f"cannot create a folder in {parent.absolute()}: {error.strerror}") from error
     with folder as path:
         yield Path(path)
+
+
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr if it is a terminal; yield a function that advances it by a number of ``what``."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with progress_line(*columns, is_shown=show_progress(no_progress=False, quiet=False)) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.update(task, advance=count)

@@ -121,7 +121,9 @@ class ServerProcess:
 
     def rss_bytes(self) -> int:
         """Return the current resident memory."""
-        return int(psutil.Process(self._process.pid).memory_info().rss)
+        rss_bytes = int(psutil.Process(self._process.pid).memory_info().rss)
+        self._peak_rss_bytes = max(self._peak_rss_bytes, rss_bytes)
+        return rss_bytes
 
     def metrics(self) -> Mapping[str, float]:
         """Return the samples of ``/metrics`` without labels, by name."""

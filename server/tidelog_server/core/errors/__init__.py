@@ -7,6 +7,7 @@ Each class names its wire reason, and ``rpc.status`` its gRPC code; a test prove
     │   ├── InvalidNameError, EmptyBatchError, MessageTooLargeError, BatchTooLargeError
     │   ├── MalformedColumnsError, ChecksumMismatchError, ReservedPropertyError
     │   ├── MalformedRequestError, WalNameMismatchError
+    │   ├── LeaseTooLongError, BodyTooLargeError, InvalidDelayError
     │   └── BroadcastVchannelUnknownError
     ├── ChannelNotExistError, ChannelAlreadyExistsError
     ├── BarrierNotReachedError
@@ -24,6 +25,8 @@ Each class names its wire reason, and ``rpc.status`` its gRPC code; a test prove
     ├── UnauthenticatedError, CredentialsExpiredError, PermissionDeniedError, TokenNotExistError, AuditFailedError
     ├── RateLimitRejectedError, DiskFullError
     ├── JournalRevisionMismatchError
+    ├── MailboxNotExistError, MailboxAlreadyExistsError, MailboxInUseError, MailboxFullError, DeadLetterCycleError
+    ├── LockUnknownError, LockExpiredError, AlreadyAcknowledgedError
     ├── CheckpointUnsupportedError, CheckpointNotExistError, CheckpointFailedError
     ├── ShutdownError
     ├── StorageFailedError, StorageUnreadableError

@@ -136,6 +136,11 @@ class ReadMemory:
         """Return the maximum size of a page; a single entry may be larger."""
         return max(1, self._part() // _COPIES)
 
+    @property
+    def holds_nothing(self) -> bool:
+        """True if it holds no memory, so that ``take`` may be called."""
+        return not self._held_bytes
+
     def try_take(self, size_bytes: int) -> bool:
         """Reserve memory for a page of columns; return False if the scan or its reader has too much already."""
         if self._held_bytes:
@@ -166,7 +171,7 @@ class ReadMemory:
             self._budget.leave(self._reader, waiter)
 
     def give_back(self, size_bytes: int) -> None:
-        """Release a page of this size, whose response the client has received."""
+        """Release pages of this size together, whose responses the client has received."""
         self._change(-_COPIES * size_bytes)
 
     def may_begin(self, size_bytes: int) -> bool:

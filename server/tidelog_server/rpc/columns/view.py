@@ -92,6 +92,11 @@ class ColumnsView:
 
     def sealed(self) -> bytes:
         """Return the batch serialised with its computed CRC. Each column is copied once."""
+        return self.sealed_with_crc()[0]
+
+    def sealed_with_crc(self) -> tuple[bytes, int]:
+        """As ``sealed``; also return the CRC."""
+        crc32c = self.compute_crc32c()
         parts: list[bytes | memoryview] = [
             protowire.varint_field(layout.COUNT, self.count),
             protowire.varint_field(layout.UNIFORM_TYPE, self.uniform_type),
@@ -99,10 +104,10 @@ class ColumnsView:
         for tag, name in layout.NAMES_BY_TAG.items():
             if column := self.column(name):
                 parts += (protowire.varint(tag), protowire.varint(len(column)), column)
-        parts.append(protowire.fixed32_field(layout.CRC32C, self.compute_crc32c()))
+        parts.append(protowire.fixed32_field(layout.CRC32C, crc32c))
         if self.txn_ends:
             parts += (protowire.varint(layout.TXN_ENDS), protowire.varint(len(self.txn_ends)), self.txn_ends)
-        return b"".join(parts)
+        return b"".join(parts), crc32c
 
     @property
     def message_type(self) -> int:

@@ -29,12 +29,13 @@ from tidelog_server.log.append import AppendOptions, Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Place
+from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined, Place
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.draining import drain
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
     TransactionRequest,
@@ -44,21 +45,19 @@ from tidelog_server.rpc.services.inline_transactions import (
     check_shared,
     parse_transaction,
 )
+from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
 from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync, producer_of
 from tidelog_server.rpc.services.results import result_of, transaction_result
 from tidelog_server.rpc.services.staging import StageIntent, check_staging
 from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
-from tidelog_server.security.permissions import commits_need
+from tidelog_server.security.permissions import commits_need, mailboxes_need
 from tidelog_server.txn.inline import TxnPart
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import BatchOfTxn
 
 _ROOM_POLL_S: Final = 0.001
-# At shutdown, a stream is closed after its client has sent nothing for _REST_S, or after _DRAIN_S at the latest.
-_REST_S: Final = 0.1
-_DRAIN_S: Final = 1.0
 # Approximate memory of a request in addition to its bytes, so that a stream of tiny requests is bounded too.
 _SLOT_BYTES: Final = 512
 
@@ -84,6 +83,11 @@ class StreamRequest:
     columns: bytes = b""
     options: wal_service_pb2.AppendOptions | None = None
     transaction: TransactionRequest | None = None
+
+    @property
+    def has_mailboxes(self) -> bool:
+        """True if the transaction sends to mailboxes, or acknowledges deliveries."""
+        return self.transaction is not None and bool(self.transaction.sends or self.transaction.acks)
 
     @property
     def columns_bytes(self) -> int:
@@ -138,6 +142,8 @@ def check_permitted(access: Access, request: StreamRequest) -> None:
         access.require(Verb.APPEND, part.vchannel)
     for verb, name in commits_need(request.transaction.positions):
         access.require(verb, name)
+    for verb, name in mailboxes_need(request.transaction):
+        access.require(verb, name)
 
 
 class Intent(Protocol):
@@ -188,9 +194,11 @@ class AppendCalls:
         groups: Groups,
         node: LogNode,
         *,
+        mailboxes: MailboxTransactions,
         syncs_by_default: bool,
     ) -> None:
         self._directory = directory
+        self._mailboxes = mailboxes
         self._transactions = transactions
         self._groups = groups
         self._node = node
@@ -233,11 +241,21 @@ class AppendCalls:
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
-    def check(self, request: StreamRequest, caller: Caller, on_settled: Settled) -> Intent:
+    async def join(self, request: StreamRequest) -> Joined:
+        """Return what the transaction of a request does to mailboxes. Raises TidelogServerError."""
+        if request.transaction is None:
+            return NOTHING_JOINED
+        return await self._mailboxes.join(request.transaction.sends, request.transaction.acks)
+
+    def check(
+        self, request: StreamRequest, caller: Caller, on_settled: Settled, joined: Joined = NOTHING_JOINED
+    ) -> Intent:
         """Validate a request of a stream, and return its append. Raises TidelogServerError."""
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
-            return self._check_transaction(request, request.transaction, options, on_settled)
+            parts = self._check_transaction(request, request.transaction, options)
+            positions = self._groups.position_move(commits_of(request.transaction.positions, MAX_COMMITS_PER_TXN))
+            return TxnIntent(self._node.shared, parts, options, on_settled, Companions(positions, joined))
         target = self._directory.find(request.vchannel)
         batch = self._batch(request.columns)
         if batch.txns > 1:
@@ -262,8 +280,8 @@ class AppendCalls:
         return BatchIntent(*target, batch, self._options(options), on_settled)
 
     def _check_transaction(
-        self, request: StreamRequest, wanted: TransactionRequest, options: AppendOptions, on_settled: Settled
-    ) -> Intent:
+        self, request: StreamRequest, wanted: TransactionRequest, options: AppendOptions
+    ) -> list[TxnPart]:
         if request.vchannel or request.columns:
             raise InvalidRequestError(
                 "the request has both a transaction and a batch: put the batch into a part", field="transaction"
@@ -275,8 +293,7 @@ class AppendCalls:
             parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
         check_distinct([part.vchannel.name for part in parts])
         check_shared(parts)
-        positions = self._groups.position_move(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
-        return TxnIntent(self._node.shared, parts, options, on_settled, positions)
+        return parts
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Wait until the oracle has ticks beyond the barrier, and submit the append.
@@ -316,6 +333,7 @@ class _Slot:
     size_bytes: int
     append: PendingAppend | None = None
     refusal: TidelogServerError | None = None
+    joined: Joined = NOTHING_JOINED
 
     @property
     def is_ready(self) -> bool:
@@ -360,7 +378,7 @@ class AppendStreamCall:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(requests))
                 await self._answer()
-                await self._drain()
+                await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
                 reader.cancel()
         finally:
             self._node.watchers.discard(self._changed)
@@ -401,7 +419,7 @@ class AppendStreamCall:
         try:
             if self._access is not None:
                 check_permitted(self._access, request)
-            if self._node.admission.has_room(request.columns_bytes):
+            if not request.has_mailboxes and self._node.admission.has_room(request.columns_bytes):
                 slot.append = self._calls.check(request, self._caller, self._on_settled).attempt()
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -411,7 +429,8 @@ class AppendStreamCall:
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:
             await self._wait_for_room(request.columns_bytes)
-            intent = self._calls.check(request, self._caller, self._on_settled)
+            slot.joined = await self._calls.join(request)
+            intent = self._calls.check(request, self._caller, self._on_settled, slot.joined)
             slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -462,23 +481,6 @@ class AppendStreamCall:
                 return
             await self._changed.wait()
 
-    async def _drain(self) -> None:
-        """During shutdown, refuse further requests until the client closes its side or is idle for _REST_S.
-
-        Why: a gRPC client that writes to a closed stream loses all answers that it has not read yet.
-        """
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + _DRAIN_S
-        while not self._is_read_to_end and loop.time() < end_s:
-            self._changed.clear()
-            await self._write_answers()
-            try:
-                async with asyncio.timeout(_REST_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                break
-        await self._write_answers()
-
     async def _write_answers(self) -> None:
         """Write the answers that are ready, in order, after the one that was started."""
         if self._begun is not None:
@@ -500,6 +502,8 @@ class AppendStreamCall:
                     self._node.metrics.append_duplicates.inc()
                 if slot.append.entries and slot.append.entries[0].txn is not None:
                     result = transaction_result(slot.append)
+                    if isinstance(slot.joined, JoinedMailboxes) and not slot.append.is_duplicate:
+                        result.sent.extend(slot.joined.sent())
                     return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, transaction=result)
                 return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=result_of(slot.append))
             error = unknown_outcome(slot.append.failure)

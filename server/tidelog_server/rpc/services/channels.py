@@ -18,7 +18,7 @@ from tidelog_server.core.names import (
     RESERVED_PREFIX,
     check_channel_name,
     check_existing_channel_name,
-    is_system_channel,
+    is_readable_system_channel,
 )
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
 from tidelog_server.rpc.context import Context
@@ -138,7 +138,7 @@ class ChannelService:
 
 
 def _check_readable(name: str) -> str:
-    return name if is_system_channel(name) else check_existing_channel_name(name)
+    return name if is_readable_system_channel(name) else check_existing_channel_name(name)
 
 
 def _check_names(names: Sequence[str], check: Callable[[str], str] = check_channel_name) -> None:

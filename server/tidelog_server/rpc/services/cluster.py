@@ -11,12 +11,11 @@ from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.cluster import NotLeaderError
 from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_LIST_PAGE, MAX_TICK_RANGE, OWNERS_LOOK_INTERVAL_S
-from tidelog_server.core.names import check_existing_channel_name
+from tidelog_server.core.names import check_existing_channel_name, is_mailbox_channel
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_access
-from tidelog_server.security.grants import OF_CHANNELS
 
 
 class ClusterService:
@@ -132,11 +131,11 @@ def _changes(told: Mapping[str, ChannelOwner], owners: Mapping[str, ChannelOwner
 
 
 def _visible(owners: dict[str, ChannelOwner]) -> dict[str, ChannelOwner]:
-    """Return the owners of the channels on which the caller has a permission."""
+    """Return the owners of the channels on which, or on whose mailboxes, the caller has a permission."""
     access = current_access()
     if access is None:
         return owners
-    return {name: owner for name, owner in owners.items() if access.may(OF_CHANNELS, name)}
+    return {name: owner for name, owner in owners.items() if access.may_locate(name)}
 
 
 def _owner(owner: ChannelOwner) -> pb.ChannelOwner:
@@ -149,4 +148,5 @@ def _check_names(names: Any) -> None:
             f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
         )
     for name in names:
-        check_existing_channel_name(name)
+        if not is_mailbox_channel(name):
+            check_existing_channel_name(name)

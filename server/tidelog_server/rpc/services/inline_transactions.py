@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import mailbox_service_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.core.errors import (
     BatchTooLargeError,
@@ -16,13 +16,15 @@ from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX
 from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.committer import PendingAppend, Settled
-from tidelog_server.log.protocols import MovePositions
+from tidelog_server.log.protocols import Companions
 from tidelog_server.rpc.services.options import conditions_of
 from tidelog_server.txn.inline import TxnPart, try_append_transaction
 
 # Tags of Transaction and TransactionPart.
 _PARTS: Final = protowire.tag_of(1, protowire.LENGTH)
 _POSITIONS: Final = protowire.tag_of(2, protowire.LENGTH)
+_SENDS: Final = protowire.tag_of(3, protowire.LENGTH)
+_ACKS: Final = protowire.tag_of(4, protowire.LENGTH)
 _VCHANNEL: Final = protowire.tag_of(1, protowire.LENGTH)
 _BATCHES: Final = protowire.tag_of(2, protowire.LENGTH)
 _EXPECTED_LAST_TICK: Final = protowire.tag_of(3, protowire.VARINT)
@@ -35,6 +37,8 @@ class TransactionRequest:
 
     parts: "list[PartRequest]" = field(default_factory=list)
     positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
+    sends: list[mailbox_service_pb2.SendRequest] = field(default_factory=list)
+    acks: list[mailbox_service_pb2.AckDeliveriesRequest] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -61,7 +65,11 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
         elif tag == _POSITIONS:
             if len(transaction.positions) <= MAX_COMMITS_PER_TXN:
                 transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
-        elif tag >> 3 <= _POSITIONS >> 3:
+        elif tag == _SENDS:
+            transaction.sends.append(mailbox_service_pb2.SendRequest.FromString(bytes(value)))
+        elif tag == _ACKS:
+            transaction.acks.append(mailbox_service_pb2.AckDeliveriesRequest.FromString(bytes(value)))
+        elif tag >> 3 <= _ACKS >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # Fields of later versions are skipped.
 
@@ -140,7 +148,7 @@ class TxnIntent:
     parts: Sequence[TxnPart]
     options: AppendOptions
     on_settled: Settled
-    move_positions: MovePositions
+    companions: Companions
 
     @property
     def count(self) -> int:
@@ -149,4 +157,4 @@ class TxnIntent:
 
     def attempt(self) -> PendingAppend | None:
         """See Intent."""
-        return try_append_transaction(self.node, self.parts, self.options, self.on_settled, self.move_positions)
+        return try_append_transaction(self.node, self.parts, self.options, self.on_settled, self.companions)

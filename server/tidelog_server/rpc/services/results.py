@@ -21,7 +21,9 @@ def transaction_result(append: PendingAppend) -> wal_service_pb2.TransactionResu
     txn = append.entries[0].txn
     assert txn is not None
     parts = []
-    for _, run in groupby(append.entries, attrgetter("vchannel_id")):
+    # Entries with a longer span are those of mailboxes, which have no part of their own.
+    messages = (entry for entry in append.entries if entry.txn == txn)
+    for _, run in groupby(messages, attrgetter("vchannel_id")):
         entries = list(run)
         parts.append(_result(append, entries[0].base_tick, entries[-1].last_tick))
     return wal_service_pb2.TransactionResult(

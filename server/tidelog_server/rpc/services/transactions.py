@@ -13,8 +13,10 @@ from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import Conditions
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.protocols import Companions
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.commits import commits_of
+from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
 from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync
 from tidelog_server.security.access import current_access, current_principal
 from tidelog_server.security.grants import Verb
@@ -40,9 +42,11 @@ class TransactionService:
         directory: Directory,
         node: LogNode,
         *,
+        mailboxes: MailboxTransactions,
         syncs_by_default: bool,
     ) -> None:
         self._transactions = transactions
+        self._mailboxes = mailboxes
         self._prepared = prepared
         self._groups = groups
         self._directory = directory
@@ -78,6 +82,7 @@ class TransactionService:
     ) -> transaction_service_pb2.CommitTxnResponse:
         """Commit a transaction."""
         positions = commits_of(request.positions, MAX_COMMITS_PER_TXN)
+        joined = await self._mailboxes.join(request.sends, request.acks)
 
         def terms() -> CommitTerms:
             # Only for the first commit: a repeated one must succeed even if channels were destroyed since.
@@ -86,7 +91,7 @@ class TransactionService:
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
-                self._groups.position_move(positions),
+                Companions(self._groups.position_move(positions), joined),
             )
 
         caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
@@ -95,6 +100,8 @@ class TransactionService:
         if committed.is_repeated:
             _check_visible(request.txn_id, names)
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
+        if isinstance(joined, JoinedMailboxes) and not committed.is_repeated:
+            result.sent.extend(joined.sent())
         return transaction_service_pb2.CommitTxnResponse(result=result, vchannels=names)
 
     async def rollback_txn(

@@ -1,0 +1,155 @@
+"""The blobs of a node: the fold of their events. Pure; time is passed in as ticks.
+
+The live server and a replay of the log call the same methods, so both reach the same state.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES
+
+# The queue of idle blobs is rebuilt once it has more than this number of entries, and four times as many as blobs.
+_MIN_REBUILD: Final = 1_024
+
+
+@dataclass(slots=True)
+class Blob:
+    """A blob.
+
+    Attributes:
+        size_bytes: Its size.
+        places: Ticks of its chunks in the log; 0 for a chunk that is not stored yet.
+        references: References that callers have set; may be negative.
+        touched: Tick of the last event that stores it or changes its references.
+        released: Tick at which the last message that referred to it was deleted; 0 if that was before the start.
+    """
+
+    size_bytes: int
+    places: list[int]
+    references: int = 0
+    touched: int = 0
+    released: int = 0
+
+    @property
+    def idle_since(self) -> int:
+        """Tick since which nothing has referred to it, if nothing does now."""
+        return max(self.touched, self.released)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once all chunks are stored."""
+        return 0 not in self.places
+
+    def bytes_of(self, index: int) -> int:
+        """Return the size of a chunk."""
+        return min(BLOB_CHUNK_BYTES, self.size_bytes - index * BLOB_CHUNK_BYTES)
+
+
+def chunks_of(size_bytes: int) -> int:
+    """Return the number of chunks of a blob; an empty one has one."""
+    return max(1, -(-size_bytes // BLOB_CHUNK_BYTES))
+
+
+class BlobState:
+    """The blobs, and how long nothing has referred to them.
+
+    Invariant: each blob has an entry in ``_idle`` with the tick of its last event, unless ``take_idle`` has removed it.
+
+    Attributes:
+        blobs: Blobs by key, also incomplete ones.
+        stored_bytes: Bytes of all stored chunks.
+    """
+
+    def __init__(self) -> None:
+        self.blobs: dict[bytes, Blob] = {}
+        self.stored_bytes = 0
+        # Tick and key, smallest tick first; entries of blobs that changed since are outdated.
+        self._idle: list[tuple[int, bytes]] = []
+
+    def find(self, key: bytes) -> Blob | None:
+        """Return a complete blob; None if it is missing or incomplete."""
+        blob = self.blobs.get(key)
+        return blob if blob is not None and blob.is_complete else None
+
+    # -- Events --------------------------------------------------------------------------------------------
+
+    def put(self, key: bytes, size_bytes: int, index: int, tick: int) -> None:
+        """Add a chunk of a blob. Raises ValueError, IndexError if it contradicts the other chunks."""
+        blob = self.blobs.get(key)
+        if blob is None:
+            blob = self.blobs[key] = Blob(size_bytes, [0] * chunks_of(size_bytes))
+        if blob.size_bytes != size_bytes:
+            raise ValueError(f"the blob has {blob.size_bytes} bytes, the chunk is of one with {size_bytes}")
+        if not blob.places[index]:
+            self.stored_bytes += blob.bytes_of(index)
+        blob.places[index] = tick
+        self._touch(key, blob, tick)
+
+    def counted(self, key: bytes, delta: int, tick: int) -> None:
+        """Change the references of a blob; with 0 only its grace period begins again. Raises KeyError."""
+        blob = self.blobs[key]
+        blob.references += delta
+        self._touch(key, blob, tick)
+
+    def relocated(self, key: bytes, index: int, tick: int) -> None:
+        """Note that a chunk was copied to another tick of the log. Raises KeyError, IndexError."""
+        blob = self.blobs[key]
+        if not blob.places[index]:
+            self.stored_bytes += blob.bytes_of(index)
+        blob.places[index] = tick
+
+    def collected(self, keys: Iterable[bytes]) -> None:
+        """Remove blobs. Raises KeyError."""
+        for key in keys:
+            blob = self.blobs.pop(key)
+            self.stored_bytes -= sum(blob.bytes_of(index) for index, place in enumerate(blob.places) if place)
+
+    # -- Collection ----------------------------------------------------------------------------------------
+
+    def released(self, key: bytes, tick: int) -> None:
+        """Let the grace period of a blob begin at ``tick``: the last message that referred to it is gone."""
+        blob = self.blobs.get(key)
+        if blob is not None:
+            blob.released = tick
+            self._queue(tick, key)
+
+    def take_idle(self, until: int, is_live: Callable[[bytes], bool], limit: int) -> list[bytes]:
+        """Return at most ``limit`` keys of blobs that nothing has referred to since the tick ``until``.
+
+        The caller collects them. ``is_live`` returns whether a message refers to a blob; when the last one is gone,
+        ``released`` must be called.
+        """
+        found: dict[bytes, None] = {}
+        while self._idle and self._idle[0][0] <= until and len(found) < limit:
+            _, key = heapq.heappop(self._idle)
+            blob = self.blobs.get(key)
+            # A blob that changed later has a later entry.
+            if blob is not None and blob.idle_since <= until and blob.references <= 0 and not is_live(key):
+                found[key] = None
+        return list(found)
+
+    def oldest_place(self, end_tick: int) -> int:
+        """Return the smallest tick of a stored chunk; ``end_tick`` without one."""
+        return min((place for blob in self.blobs.values() for place in blob.places if place), default=end_tick)
+
+    def rebuild(self) -> None:
+        """Rebuild what follows from ``blobs``; needed after a snapshot was loaded."""
+        self._queue_all()
+        self.stored_bytes = sum(
+            blob.bytes_of(index) for blob in self.blobs.values() for index, place in enumerate(blob.places) if place
+        )
+
+    def _touch(self, key: bytes, blob: Blob, tick: int) -> None:
+        blob.touched = tick
+        self._queue(tick, key)
+
+    def _queue(self, tick: int, key: bytes) -> None:
+        heapq.heappush(self._idle, (tick, key))
+        if len(self._idle) > max(_MIN_REBUILD, 4 * len(self.blobs)):
+            self._queue_all()
+
+    def _queue_all(self) -> None:
+        self._idle = [(blob.idle_since, key) for key, blob in self.blobs.items()]
+        heapq.heapify(self._idle)

@@ -1,0 +1,143 @@
+"""Steps of several mailboxes in one atomic write, alone or within a transaction."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog_server.core.entries import NewEntry, TxnSpan
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.mailboxes.calls import Call, PendingStep
+from tidelog_server.mailboxes.mailbox import FINISH_EVENTS, MailboxContext, MailboxLog
+from tidelog_server.mailboxes.operations import Step
+from tidelog_server.runtime.failpoints import Failpoint, hit
+
+
+@dataclass(frozen=True, slots=True)
+class JointPart:
+    """What a joint step does to one mailbox.
+
+    Attributes:
+        log: The mailbox.
+        call: What it executes; it must not be refused, because other parts may be executed before it.
+        check: Raises TidelogServerError if the part is refused. Its step adds no events.
+    """
+
+    log: MailboxLog
+    call: Call[Any]
+    check: Callable[[Step], None] = lambda _: None
+
+    @property
+    def events(self) -> int:
+        """Maximum number of events of the part in the log of the mailbox."""
+        return self.call.events + FINISH_EVENTS
+
+    @property
+    def ticks(self) -> int:
+        """Maximum number of events of the part in all logs."""
+        return self.events + self.call.blob_events
+
+
+class JointStep:
+    """The parts of several mailboxes that are written together.
+
+    Protocol: ``prepare``, then, in one turn of the event loop, an allocation of ``events`` ticks, ``check``, ``enter``,
+    and the submission of the entries in an append that calls ``settled``.
+    """
+
+    def __init__(self, parts: Sequence[JointPart]) -> None:
+        assert len({part.log for part in parts}) == len(parts)
+        for part in parts:
+            # Within a transaction, no caller awaits the parts.
+            part.call.detach()
+        self._parts = parts
+        # Parts that write events, to be settled.
+        self._pending: list[tuple[MailboxLog, PendingStep]] = []
+
+    @property
+    def events(self) -> int:
+        """Maximum number of events of all parts."""
+        return sum(part.ticks for part in self._parts)
+
+    async def prepare(self) -> None:
+        """End the leases whose time is over."""
+        for part in self._parts:
+            await part.log.let_time_pass()
+
+    def check(self, base: int) -> None:
+        """Raise TidelogServerError if a part is refused with ticks from ``base`` on. Nothing happened then."""
+        for part in self._parts:
+            part.log.check_open()
+            part.check(part.log.trial(base))
+            base += part.ticks
+
+    def enter(self, base: int, first_tick: int) -> list[NewEntry]:
+        """Execute all parts with ticks from ``base`` on; return the entries to submit.
+
+        They form a transaction that begins at ``first_tick``, so that a restore to a tick within it removes all of it.
+        """
+        entries: list[NewEntry] = []
+        txn = TxnSpan(first_tick, first_tick, base + self.events - 1)
+        try:
+            for part in self._parts:
+                entries += self._enter(part, base, txn)
+                base += part.ticks
+        except BaseException as error:
+            # A bug: some parts have changed, and their entries will not be written.
+            calls = [part.call for part in self._parts]
+            for part in self._parts:
+                part.log.stop_by_defect(error, calls)
+            raise
+        return entries
+
+    def _enter(self, part: JointPart, base: int, txn: TxnSpan) -> list[NewEntry]:
+        log, call, pending = part.log, part.call, PendingStep()
+        step = log.begin(base, base + part.events, with_time=False)
+        pending.answers.append((call, call.execute(step)))
+        entries = log.finish(step, part.events, txn)
+        if entries:
+            log.expect(pending)
+            self._pending.append((log, pending))
+        else:
+            log.answer_later(pending)
+        # Waiting fetches may be served now.
+        log.wake()
+        return entries
+
+    def settled(self, append: PendingAppend) -> None:
+        """Answer the calls of all parts."""
+        for log, pending in self._pending:
+            log.settled(pending, append)
+
+    def results(self) -> list[Any]:
+        """Return the results of the parts that are known, in order."""
+        return [part.call.done.result() for part in self._parts if part.call.done.done()]
+
+    async def done(self) -> list[Any]:
+        """Wait until the step is durable; return the results of the parts, in order. Raises as their calls do."""
+        results = await asyncio.gather(*(part.call.done for part in self._parts), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+
+async def write_jointly(context: MailboxContext, joint: JointStep) -> list[Any]:
+    """Write a joint step alone; return the results of its parts when they are durable.
+
+    Raises:
+        TidelogServerError: A part was refused, and nothing happened; or the log failed.
+    """
+    oracle = context.node.shared.oracle
+    while True:
+        await joint.prepare()
+        base = oracle.try_allocate(joint.events)
+        if base is not None:
+            break
+        await oracle.prepare(joint.events)
+    joint.check(base)
+    entries = joint.enter(base, base)
+    if entries:
+        context.node.committer.submit(PendingAppend(entries, True, joint.settled))
+        hit(Failpoint.MAILBOX_JOINT_SUBMITTED)
+    return await joint.done()

@@ -1,0 +1,106 @@
+"""Locks of deliveries: those of leased messages, and those that ended lately. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import IntEnum
+
+from tidelog_server.core.limits import MAX_ENDED_LOCKS
+
+
+class LockEnd(IntEnum):
+    """How a lock ended. On disk in snapshots."""
+
+    ACKNOWLEDGED = 1
+    EXPIRED = 2
+
+
+class Locks:
+    """Locks by id, and the lock of each leased message.
+
+    Invariant: a message has at most one lock, and a lock at most one message.
+    """
+
+    __slots__ = ("_by_message", "_ended", "_ended_earlier", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: dict[bytes, int] = {}
+        self._by_message: dict[int, bytes] = {}
+        # Message ids of ended locks, negative for leases that expired, in two generations: to forget a generation takes
+        # less time than to forget each lock.
+        self._ended: dict[bytes, int] = {}
+        self._ended_earlier: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def take(self, lock_id: bytes, message_id: int) -> None:
+        """Add the lock of a message that has no lock."""
+        self.take_all((lock_id,), (message_id,))
+
+    def take_all(self, lock_ids: Sequence[bytes], message_ids: Sequence[int]) -> None:
+        """Add the locks of messages that have no lock."""
+        count = len(self._messages) + len(lock_ids)
+        self._messages.update(zip(lock_ids, message_ids, strict=True))
+        self._by_message.update(zip(message_ids, lock_ids, strict=True))
+        assert len(self._messages) == len(self._by_message) == count
+
+    def message_of(self, lock_id: bytes) -> int:
+        """Return the id of the message under a lock; 0 if the lock is unknown or has ended."""
+        return self._messages.get(lock_id, 0)
+
+    def messages_of(self, lock_ids: Iterable[bytes]) -> list[int]:
+        """Return what ``message_of`` returns, for each lock."""
+        get = self._messages.get
+        return [get(lock_id, 0) for lock_id in lock_ids]
+
+    def end(self, message_id: int, how: LockEnd) -> None:
+        """End the lock of a leased message. Raises KeyError if it has no lock."""
+        self.end_all((message_id,), how)
+
+    def end_all(self, message_ids: Sequence[int], how: LockEnd) -> None:
+        """End the locks of leased messages. Raises KeyError if one has no lock."""
+        lock_ids = list(map(self._by_message.pop, message_ids))
+        for lock_id in lock_ids:
+            del self._messages[lock_id]
+        ended = message_ids if how is LockEnd.ACKNOWLEDGED else [-message_id for message_id in message_ids]
+        begin = 0
+        while begin < len(lock_ids):
+            end = begin + MAX_ENDED_LOCKS // 2 - len(self._ended)
+            self._ended.update(zip(lock_ids[begin:end], ended[begin:end], strict=True))
+            begin = end
+            self._age()
+
+    def ended(self, lock_id: bytes) -> tuple[int, LockEnd] | None:
+        """Return the message and the end of a lock; None if that is not known."""
+        found = self._ended.get(lock_id) or self._ended_earlier.get(lock_id)
+        return None if found is None else _decode_end(found)
+
+    def restore_ended(self, lock_id: bytes, message_id: int, how: LockEnd) -> None:
+        """Remember an ended lock that a snapshot has."""
+        self._ended[lock_id] = message_id if how is LockEnd.ACKNOWLEDGED else -message_id
+        self._age()
+
+    def all(self) -> Iterable[tuple[int, bytes]]:
+        """Return the id and the lock of each leased message."""
+        return self._by_message.items()
+
+    @property
+    def message_ids(self) -> Collection[int]:
+        """Ids of the leased messages."""
+        return self._by_message.keys()
+
+    def all_ended(self) -> Iterator[tuple[bytes, int, LockEnd]]:
+        """Yield the lock, message id and end of each remembered lock, oldest first.
+
+        They are at most MAX_ENDED_LOCKS, and at least the last half of that number.
+        """
+        for generation in (self._ended_earlier, self._ended):
+            for lock_id, found in generation.items():
+                yield (lock_id, *_decode_end(found))
+
+    def _age(self) -> None:
+        if len(self._ended) >= MAX_ENDED_LOCKS // 2:
+            self._ended_earlier, self._ended = self._ended, {}
+
+
+def _decode_end(found: int) -> tuple[int, LockEnd]:
+    return (found, LockEnd.ACKNOWLEDGED) if found > 0 else (-found, LockEnd.EXPIRED)

@@ -1,0 +1,48 @@
+"""Bounds on what all mailboxes of a node hold, shared fairly by tenants (D-102)."""
+
+from collections.abc import Callable
+
+from tidelog_server.core.callers import Tenant
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import MAX_WAITING_FETCHES, Limits
+from tidelog_server.core.usage import Usage
+
+
+class Bounds:
+    """Messages of all open mailboxes, and fetches that wait. Lives on the event loop.
+
+    Attributes:
+        messages: Messages, by the tenant that created their mailbox.
+        waiting: Waiting fetches, by the tenant of the caller.
+    """
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self.messages = Usage()
+        self.waiting = Usage()
+
+    def check_messages(self, tenant: Tenant, amount: int) -> None:
+        """Check that a mailbox of ``tenant`` may hold ``amount`` more messages. Raises RateLimitRejectedError."""
+        limits = self._limits()
+        maximum = limits.max_mailbox_messages
+        if (total := self.messages.total + amount) > maximum:
+            raise RateLimitRejectedError(
+                f"the mailboxes of this node would hold {total} messages, at most {maximum} are allowed: wait until "
+                "workers have confirmed some, or raise limits.max_mailbox_messages",
+                limit="mailbox_messages", messages=total, max_messages=maximum,
+            )  # fmt: skip
+        self.messages.check_share(
+            tenant, amount, maximum, limits.max_principal_percent, "messages in the mailboxes that it created"
+        )
+
+    def check_waiting(self, tenant: Tenant) -> None:
+        """Check that one more fetch of ``tenant`` may wait. Raises RateLimitRejectedError."""
+        if (total := self.waiting.total + 1) > MAX_WAITING_FETCHES:
+            raise RateLimitRejectedError(
+                f"{total} fetches would wait for messages, at most {MAX_WAITING_FETCHES} may: retry later, or fetch "
+                "without a wait",
+                limit="waiting_fetches", waiting=total, max_waiting=MAX_WAITING_FETCHES,
+            )  # fmt: skip
+        self.waiting.check_share(
+            tenant, 1, MAX_WAITING_FETCHES, self._limits().max_principal_percent, "fetches that wait"
+        )

@@ -1,0 +1,146 @@
+"""BlobService: put, get, count and describe blobs."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from tidelog.v1 import blob_service_pb2 as pb
+from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, RateLimitRejectedError
+from tidelog_server.core.errors.mailboxes import BlobNotExistError, BlobTooLargeError, LockUnknownError
+from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES
+from tidelog_server.mailboxes.blobs.store import KeyAlgorithm
+from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.rpc.context import Context
+from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import Verb
+
+_ALGORITHMS: Final = {
+    pb.BLOB_ALGORITHM_UNSPECIFIED: KeyAlgorithm.SHA256,
+    pb.BLOB_ALGORITHM_SHA256: KeyAlgorithm.SHA256,
+    pb.BLOB_ALGORITHM_SHA1: KeyAlgorithm.SHA1,
+}
+
+
+class BlobService:
+    """Handlers of BlobService."""
+
+    def __init__(self, mailboxes: OpenMailboxes) -> None:
+        self._mailboxes = mailboxes
+        self._blobs = mailboxes.blobs
+        # Bytes of the blobs that are being received.
+        self._uploaded_bytes = 0
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "PutBlob": self.put_blob,
+            "GetBlob": self.get_blob,
+            "UpdateBlobRefCount": self.update_blob_ref_count,
+            "DescribeBlob": self.describe_blob,
+        }
+
+    async def put_blob(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Receive a blob and store it."""
+        with self._upload() as add:
+            parts = list[bytes]()
+            algorithm: KeyAlgorithm | None = None
+            async for encoded in requests:
+                request = _request_of(encoded)
+                if algorithm is None:
+                    await self._admit(request)
+                    algorithm = _algorithm_of(request)
+                add(len(request.data))
+                parts.append(request.data)
+            if algorithm is None:
+                raise InvalidRequestError("the call has no request: send the blob, in one request if it is empty")
+            data = b"".join(parts)
+            parts.clear()
+            key, is_created = await self._blobs.put(data, algorithm)
+        response = pb.PutBlobResponse(key=key, size_bytes=len(data), is_created=is_created)
+        await context.write(response.SerializeToString())
+
+    async def _admit(self, request: pb.PutBlobRequest) -> None:
+        """Check the permission for a blob. Raises TidelogServerError, also if its mailbox is of another node."""
+        access = current_access()
+        if access is not None and request.mailbox:
+            access.require(Verb.MAILBOX_SEND, request.mailbox)
+        elif access is not None:
+            access.require_somewhere(Verb.BLOB_PUT)
+        if request.mailbox:
+            await self._mailboxes.open(request.mailbox)
+
+    @contextmanager
+    def _upload(self) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of a blob that is being received.
+
+        The function that this yields raises BlobTooLargeError and RateLimitRejectedError.
+        """
+        received = 0
+
+        def add(size_bytes: int) -> None:
+            nonlocal received
+            if received + size_bytes > MAX_BLOB_BYTES:
+                raise BlobTooLargeError(size_bytes=received + size_bytes, max_bytes=MAX_BLOB_BYTES)
+            if self._uploaded_bytes + size_bytes > MAX_UPLOAD_BYTES:
+                raise RateLimitRejectedError(
+                    f"the server is receiving {self._uploaded_bytes} bytes of blobs, the maximum is "
+                    f"{MAX_UPLOAD_BYTES}: retry later",
+                    limit="uploads",
+                )
+            received += size_bytes
+            self._uploaded_bytes += size_bytes
+
+        try:
+            yield add
+        finally:
+            self._uploaded_bytes -= received
+
+    async def get_blob(self, request: pb.GetBlobRequest, context: Context) -> None:
+        """Send a blob, chunk by chunk."""
+        if request.mailbox:
+            await self._check_lock(request)
+        async for data, size_bytes in self._blobs.read(request.key):
+            await context.write(pb.GetBlobResponse(data=data, size_bytes=size_bytes).SerializeToString())
+
+    async def _check_lock(self, request: pb.GetBlobRequest) -> None:
+        """Raise TidelogServerError if the lock is not that of a message whose body is the blob."""
+        log = await self._mailboxes.open(request.mailbox)
+        message_id = log.state.locks.message_of(request.lock_id)
+        if not message_id:
+            raise LockUnknownError(request.mailbox, request.lock_id)
+        if log.state.blobs.keys.get(message_id) != request.key:
+            raise BlobNotExistError(request.key)
+
+    async def update_blob_ref_count(
+        self, request: pb.UpdateBlobRefCountRequest, _: Context
+    ) -> pb.UpdateBlobRefCountResponse:
+        """Change the number of references of a blob."""
+        if not -MAX_BLOB_REFERENCES <= request.delta <= MAX_BLOB_REFERENCES:
+            raise InvalidRequestError(
+                f"delta is {request.delta}, expected -{MAX_BLOB_REFERENCES} to {MAX_BLOB_REFERENCES}", field="delta"
+            )
+        references = await self._blobs.update_references(request.key, request.delta)
+        return pb.UpdateBlobRefCountResponse(references=references)
+
+    async def describe_blob(self, request: pb.DescribeBlobRequest, _: Context) -> pb.DescribeBlobResponse:
+        """Return the size of a blob and what refers to it."""
+        found = await self._blobs.describe(request.key)
+        return pb.DescribeBlobResponse(
+            size_bytes=found.size_bytes, references=found.references, messages=found.messages
+        )
+
+
+def _request_of(encoded: bytes) -> pb.PutBlobRequest:
+    try:
+        return pb.PutBlobRequest.FromString(encoded)
+    except DecodeError as error:
+        raise MalformedRequestError("PutBlob") from error
+
+
+def _algorithm_of(request: pb.PutBlobRequest) -> KeyAlgorithm:
+    algorithm = _ALGORITHMS.get(request.algorithm)
+    if algorithm is None:
+        raise InvalidRequestError(f"algorithm is {request.algorithm}, expected a BlobAlgorithm", field="algorithm")
+    return algorithm

@@ -1,0 +1,365 @@
+"""MailboxService: sending, fetching and acknowledging messages, and the administration of messages."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import DEFAULT_FETCH_BYTES, MAX_MAILBOX_BATCH
+from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
+from tidelog_server.mailboxes.calls import SMALL_BYTES, Call, FetchCall
+from tidelog_server.mailboxes.dead_letters import MOVE_MESSAGES
+from tidelog_server.mailboxes.events import EventType, Sent
+from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.operations import (
+    Fetched,
+    Outgoing,
+    acknowledge,
+    check_bodies,
+    check_outgoing,
+    extend,
+    fetch,
+    lease_of,
+    pause,
+    purge,
+    redrive_here,
+    reenqueue,
+    send,
+    send_bodies,
+)
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.mailboxes.bodies import Bodies, any_large, blob_events
+from tidelog_server.rpc.services.mailboxes.wire import (
+    add_deliveries,
+    counts_of,
+    dead_letter_of,
+    failures_of,
+    fetch_limits,
+    header_of,
+    lease_ms_of,
+    limit_of,
+    outgoing_of,
+    rejections_of,
+    sent_response,
+    states_of,
+)
+from tidelog_server.security.access import current_tenant
+
+_DEFAULT_HEADERS: Final = 100
+_MAX_PEEKED: Final = 100
+_DEFAULT_PEEKED: Final = 10
+_DEFAULT_IN_FLIGHT: Final = 100
+_MAX_IN_FLIGHT: Final = 10_000
+_STREAM_WAIT_S: Final = 10.0
+# Bytes of an event for each id or lock.
+_ID_BYTES: Final = 32
+NameOf = Callable[[int], str]
+"""Returns the name of a mailbox by its id; empty if it was deleted."""
+
+
+class MailboxCalls:
+    """Handlers of the calls on messages."""
+
+    def __init__(self, mailboxes: OpenMailboxes, name_of: NameOf) -> None:
+        self._mailboxes = mailboxes
+        self.bodies = Bodies(mailboxes.blobs)
+        self.name_of = name_of
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method."""
+        return {
+            "Send": self.send,
+            "Fetch": self.fetch,
+            "StreamDeliveries": self.stream_deliveries,
+            "AckDeliveries": self.ack_deliveries,
+            "Extend": self.extend,
+            "FetchHeaders": self.fetch_headers,
+            "Peek": self.peek,
+            "Reenqueue": self.reenqueue,
+            "Redrive": self.redrive,
+            "PurgeMailbox": self.purge,
+            "PauseMailbox": self.pause,
+            "ResumeMailbox": self.resume,
+        }
+
+    # -- Messages ------------------------------------------------------------------------------------------
+
+    async def send(self, request: pb.SendRequest, _: Context) -> pb.SendResponse:
+        """Add messages."""
+        log = await self._mailboxes.open(request.mailbox)
+        await self.bodies.prepare((request,))
+        return sent_response(await log.run(self.send_call(log, request)))
+
+    def send_call(self, log: MailboxLog, request: pb.SendRequest) -> Call[Any]:
+        """Return the operation of a request. ``bodies.prepare`` must have been awaited if ``bodies.must_wait``.
+
+        Raises:
+            InvalidRequestError: The request is invalid.
+            BlobNotExistError: A body is not stored.
+        """
+        bodies = list(request.bodies)
+        if bodies and request.messages:
+            raise InvalidRequestError(
+                "the request has both messages and bodies: move the bodies into messages", field="bodies"
+            )
+        if bodies:
+            check_bodies(log.name, log.settings, bodies)
+        if bodies and not any_large(bodies):
+            size_bytes = sum(map(len, bodies))
+            call: Call[Any] = Call(lambda step: send_bodies(step, bodies), len(bodies), size_bytes, needs_disk=True)
+        else:
+            plain = map(Outgoing, bodies) if bodies else map(outgoing_of, request.messages)
+            messages = list(map(self.bodies.outgoing, plain))
+            check_outgoing(log.name, log.settings, messages)
+            size_bytes = sum(len(each.body) + SMALL_BYTES for each in messages)
+            call = Call(
+                lambda step: send(step, messages), len(messages), size_bytes, blob_events(messages), needs_disk=True
+            )
+        self._mailboxes.context.node.admission.check_room(size_bytes)
+        return call
+
+    async def fetch(self, request: pb.FetchRequest, _: Context) -> pb.FetchResponse:
+        """Lease messages."""
+        log = await self._mailboxes.open(request.mailbox)
+        return await self.fetched_response(log, await log.run(self.fetch_call(log, request)))
+
+    def fetch_call(self, log: MailboxLog, request: pb.FetchRequest) -> FetchCall:
+        """Return the operation of a request. Raises InvalidRequestError or a subclass."""
+        count, size_bytes, wait_s = fetch_limits(request)
+        lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
+        return FetchCall(
+            lambda step: fetch(step, count, lease_ms, size_bytes),
+            1,
+            SMALL_BYTES + count * _ID_BYTES,
+            wait_s=wait_s,
+            tenant=current_tenant(),
+        )
+
+    async def fetched_response(self, log: MailboxLog, fetched: Fetched) -> pb.FetchResponse:
+        """Return the answer to a fetch, with the bodies of the messages."""
+        if not fetched.grants:
+            return pb.FetchResponse()
+        response = pb.FetchResponse(leased_until_ms=physical_ms(fetched.until))
+        try:
+            messages = await self.messages(log, fetched)
+        except asyncio.CancelledError:
+            # The client has left before it received a message.
+            log.give_back((fetched,))
+            raise
+        add_deliveries(response.deliveries, fetched, messages, self.name_of)
+        return response
+
+    def opened(self, name: str) -> MailboxLog | None:
+        """Return a mailbox if it is open. Raises as ``OpenMailboxes.open`` does."""
+        return self._mailboxes.opened_by_name(name)
+
+    async def open(self, name: str) -> MailboxLog:
+        """Return a mailbox. Raises as ``OpenMailboxes.open`` does."""
+        return await self._mailboxes.open(name)
+
+    async def messages(self, log: MailboxLog, fetched: Fetched) -> Mapping[int, Sent]:
+        """Return fetched messages with their bodies, by id. Raises DataLossError."""
+        messages = await self._mailboxes.reader.messages(log, [grant.message_id for grant in fetched.grants])
+        return await self.bodies.complete(messages)
+
+    def events_in_memory(self, log: MailboxLog, fetched: Fetched) -> list[bytes] | None:
+        """Return the event that has each fetched message; None if some are not in memory."""
+        if self.bodies.are_blobs(log, fetched):
+            return None
+        return log.recent.get_all([grant.place for grant in fetched.grants])
+
+    async def stream_deliveries(self, request: pb.StreamDeliveriesRequest, context: Context) -> None:
+        """Lease messages as they become available, up to a number in flight."""
+        log = await self._mailboxes.open(request.mailbox)
+        limit = limit_of("max_in_flight", request.max_in_flight, _DEFAULT_IN_FLIGHT, _MAX_IN_FLIGHT)
+        in_flight: set[bytes] = set()
+        while True:
+            lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
+            in_flight = {lock_id for lock_id in in_flight if log.state.locks.message_of(lock_id)}
+            room = min(limit - len(in_flight), MAX_MAILBOX_BATCH)
+            if room <= 0:
+                await log.changed()
+                continue
+            call = FetchCall(
+                _fetching(room, lease_ms), 1, SMALL_BYTES + room * _ID_BYTES, wait_s=_STREAM_WAIT_S,
+                tenant=current_tenant(),
+            )  # fmt: skip
+            fetched = await log.run(call)
+            if not fetched.grants:
+                continue
+            in_flight.update(grant.lock_id for grant in fetched.grants)
+            response = pb.StreamDeliveriesResponse(leased_until_ms=physical_ms(fetched.until))
+            add_deliveries(response.deliveries, fetched, await self.messages(log, fetched), self.name_of)
+            await context.write(response.SerializeToString())
+
+    async def ack_deliveries(self, request: pb.AckDeliveriesRequest, _: Context) -> pb.AckDeliveriesResponse:
+        """Confirm and reject deliveries."""
+        log = await self._mailboxes.open(request.mailbox)
+        return pb.AckDeliveriesResponse(failures=failures_of(await log.run(self.ack_call(request))))
+
+    def ack_call(self, request: pb.AckDeliveriesRequest) -> Call[Any]:
+        """Return the operation of a request."""
+        confirmed, rejected = list(request.confirmed), rejections_of(request.rejected)
+        size_bytes = SMALL_BYTES + _ID_BYTES * (len(confirmed) + len(rejected))
+        return Call(lambda step: acknowledge(step, confirmed, rejected), 1 + len(rejected), size_bytes)
+
+    async def extend(self, request: pb.ExtendRequest, _: Context) -> pb.ExtendResponse:
+        """Extend leases."""
+        log = await self._mailboxes.open(request.mailbox)
+        until, result = await log.run(self.extend_call(log, request))
+        return pb.ExtendResponse(leased_until_ms=physical_ms(until), failures=failures_of(result))
+
+    def extend_call(self, log: MailboxLog, request: pb.ExtendRequest) -> Call[Any]:
+        """Return the operation of a request. Raises LeaseTooLongError."""
+        lock_ids = list(request.lock_ids)
+        lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
+        return Call(lambda step: extend(step, lock_ids, lease_ms), 1, SMALL_BYTES + _ID_BYTES * len(lock_ids))
+
+    # -- Administration ------------------------------------------------------------------------------------
+
+    async def counts(self, name: str) -> pb.MailboxCounts:
+        """Return the exact counts of a mailbox."""
+        log = await self._mailboxes.open(name)
+        # In a step, so that leases and delays that are over count as such.
+        counts = await log.run(Call(lambda step: step.state.counts(), 0))
+        now_ms = self._mailboxes.context.node.clock.wall_ms()
+        return counts_of(counts, now_ms, is_paused=log.state.is_paused)
+
+    async def fetch_headers(self, request: pb.FetchHeadersRequest, _: Context) -> pb.FetchHeadersResponse:
+        """List messages that could be fetched."""
+        count = limit_of("max_messages", request.max_messages, _DEFAULT_HEADERS, MAX_MAILBOX_BATCH)
+        if request.after_ms < 0:
+            raise InvalidRequestError(f"after_ms is {request.after_ms}, expected 0 or more", field="after_ms")
+        # Received after the time: from the next millisecond on.
+        after_id = max(request.after_id, ((request.after_ms + 1) << LOGICAL_BITS) - 1 if request.after_ms else 0)
+        log = await self._mailboxes.open(request.mailbox)
+
+        def execute(step: Any) -> list[pb.MessageHeader]:
+            state = step.state
+            rows = state.rows.after(after_id, (MessageState.AVAILABLE,), count)
+            return [header_of(state, row) for row in rows]
+
+        return pb.FetchHeadersResponse(headers=await log.run(Call(execute, 0)))
+
+    async def peek(self, request: pb.PeekRequest, _: Context) -> pb.PeekResponse:
+        """List messages with their bodies."""
+        count = limit_of("max_messages", request.max_messages, _DEFAULT_PEEKED, _MAX_PEEKED)
+        states = states_of(request.state)
+        log = await self._mailboxes.open(request.mailbox)
+
+        def execute(step: Any) -> list[pb.MessageHeader]:
+            state = step.state
+            if request.id:
+                row = state.rows.find(request.id)
+                return [header_of(state, row)] if row >= 0 and state.rows.states[row] in states else []
+            return [header_of(state, row) for row in state.rows.after(request.after_id, states, count)]
+
+        headers = await log.run(Call(execute, 0))
+        stored = await self._mailboxes.reader.messages(log, [header.id for header in headers])
+        messages = await self.bodies.complete(stored)
+        name_of, peeked = self.name_of, []
+        for header in headers:
+            if (message := messages.get(header.id)) is None:
+                continue
+            origin = None if message.origin is None else dead_letter_of(message, name_of)
+            peeked.append(
+                pb.PeekedMessage(
+                    header=header,
+                    body=message.body,
+                    headers=message.headers,
+                    dead_letter=origin,
+                    blob_key=message.blob_key,
+                    blob_is_missing=message.is_missing,
+                )
+            )
+        return pb.PeekResponse(messages=peeked)
+
+    async def purge(self, request: pb.PurgeMailboxRequest, _: Context) -> pb.PurgeMailboxResponse:
+        """Delete all messages."""
+        log = await self._mailboxes.open(request.name)
+        return pb.PurgeMailboxResponse(messages=await log.run(Call(purge, 1)))
+
+    async def pause(self, request: pb.PauseMailboxRequest, _: Context) -> pb.PauseMailboxResponse:
+        """Stop deliveries."""
+        log = await self._mailboxes.open(request.name)
+        await log.run(Call(lambda step: pause(step, is_paused=True), 1))
+        return pb.PauseMailboxResponse()
+
+    async def resume(self, request: pb.ResumeMailboxRequest, _: Context) -> pb.ResumeMailboxResponse:
+        """Resume deliveries."""
+        log = await self._mailboxes.open(request.name)
+        await log.run(Call(lambda step: pause(step, is_paused=False), 1))
+        return pb.ResumeMailboxResponse()
+
+    async def reenqueue(self, request: pb.ReenqueueRequest, _: Context) -> pb.ReenqueueResponse:
+        """End leases."""
+        ids = list(request.ids)
+        if len(ids) > MAX_MAILBOX_BATCH:
+            raise InvalidRequestError(
+                f"the request names {len(ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
+            )
+        log = await self._mailboxes.open(request.mailbox)
+        ended = await log.run(Call(lambda step: reenqueue(step, ids), 1 + len(ids)))
+        return pb.ReenqueueResponse(messages=ended)
+
+    async def redrive(self, request: pb.RedriveRequest, context: Context) -> None:
+        """Return dead messages to delivery, and report progress."""
+        log = await self._mailboxes.open(request.mailbox)
+        wanted = self._to_redrive(log, request)
+        if request.destination:
+            await self._mailboxes.open(request.destination)
+        moved, loop = 0, asyncio.get_running_loop()
+        begin_s = loop.time()
+        size = min(MOVE_MESSAGES, request.max_per_s or MOVE_MESSAGES)
+        for begin in range(0, len(wanted), size):
+            if request.max_per_s:
+                await asyncio.sleep(max(0.0, begin_s + moved / request.max_per_s - loop.time()))
+            moved += await self._redrive_part(log, wanted[begin : begin + size], request.destination)
+            # Messages that are neither dead nor dead letters are known by reading them.
+            response = pb.RedriveResponse(moved=moved, total=moved + len(wanted[begin + size :]))
+            await context.write(response.SerializeToString())
+        if not wanted:
+            await context.write(pb.RedriveResponse().SerializeToString())
+
+    def _to_redrive(self, log: MailboxLog, request: pb.RedriveRequest) -> list[int]:
+        """Return the ids of the messages to redrive: dead ones, and dead letters of other mailboxes."""
+        if len(request.ids) > MAX_MAILBOX_BATCH:
+            raise InvalidRequestError(
+                f"the request names {len(request.ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
+            )
+        rows = log.state.rows
+        if request.ids:
+            return list(dict.fromkeys(request.ids))
+        return [rows.ids[row] for row in rows.live_rows() if rows.states[row] != MessageState.LEASED]
+
+    async def _redrive_part(self, log: MailboxLog, ids: list[int], destination: str) -> int:
+        """Redrive messages; return the number of those that were moved."""
+        rows = log.state.rows
+        dead = [each for each in ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]
+        moved = 0
+        if dead and not destination:
+            moved += await log.run(Call(lambda step: _redrive_dead(step, dead), 1))
+        targets: dict[str, list[int]] = {destination: dead} if dead and destination else {}
+        messages = await self._mailboxes.reader.messages(log, [*{*ids}.difference(dead)])
+        for message_id, message in messages.items():
+            if message.origin and (target := destination or self.name_of(message.origin.mailbox_id)):
+                targets.setdefault(target, []).append(message_id)
+        for target, theirs in targets.items():
+            other = await self._mailboxes.open(target)
+            moved += await self._mailboxes.mover.move(log, other, theirs, EventType.MOVED)
+        return moved
+
+
+def _fetching(count: int, lease_ms: int) -> Callable[[Any], Fetched]:
+    return lambda step: fetch(step, count, lease_ms, DEFAULT_FETCH_BYTES)
+
+
+def _redrive_dead(step: Any, message_ids: list[int]) -> int:
+    rows = step.state.rows
+    dead = [each for each in message_ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]
+    if dead:
+        redrive_here(step, dead)
+    return len(dead)

@@ -1,0 +1,298 @@
+"""Operate: operations on mailboxes in one stream, executed as they arrive and answered as they become durable."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.core.errors import (
+    InvalidRequestError,
+    MalformedRequestError,
+    TidelogServerError,
+)
+from tidelog_server.core.errors import ShutdownError as NodeStops
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.log.node import LogNode
+from tidelog_server.mailboxes.calls import Call, FetchCall
+from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.draining import drain
+from tidelog_server.rpc.open_streams import caller_of
+from tidelog_server.rpc.services.mailboxes.answers import (
+    acked_answer,
+    error_answer,
+    extended_answer,
+    sent_answer,
+)
+from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.fetch_answers import FetchAnswers, Slot
+from tidelog_server.security.access import Access, current_access
+from tidelog_server.security.grants import Verb
+
+# Operations of a stream that were not answered yet; further requests are not read meanwhile.
+_MAX_OPERATIONS: Final = 4_000
+# Answers in one response, about: a large one would delay the first of them.
+_MAX_RESULTS: Final = 512
+_MAX_RESULT_BYTES: Final = 1 << 20
+
+# Approximate memory of an operation in addition to its bytes.
+_OPERATION_BYTES: Final = 512
+
+
+class _Answer(NamedTuple):
+    """An answer that is not written yet.
+
+    Attributes:
+        encoded: The answer.
+        slot: Its operation.
+        taken_bytes: Memory that was reserved for it.
+    """
+
+    encoded: bytes
+    slot: Slot
+    taken_bytes: int = 0
+
+
+_Encode = Callable[[Slot, MailboxLog, Any], bytes | None]
+"""Takes an operation, its mailbox and its result, and returns the answer; None if it follows later."""
+
+
+class OperateCalls:
+    """Handler of Operate."""
+
+    def __init__(self, calls: MailboxCalls, node: LogNode) -> None:
+        self._calls = calls
+        self._node = node
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of the method."""
+        return {"Operate": self.operate}
+
+    async def operate(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Execute operations until the client closes its side of the stream."""
+        await OperateStream(self._calls, self._node, context).run(requests)
+
+
+class OperateStream:
+    """One Operate call.
+
+    Why not a task per operation: it would cost as much as the operation.
+
+    Invariant: the requests of unanswered operations take at most the limit of a stream, plus one request. The bodies in
+    answers that the client has not read are within the memory of all readers of the node (``ReadBudget``).
+    """
+
+    def __init__(self, calls: MailboxCalls, node: LogNode, context: Context) -> None:
+        self._calls = calls
+        self._node = node
+        self._context = context
+        self._access: Access | None = current_access()
+        self._answers: list[_Answer] = []
+        self._unanswered = self._held_bytes = 0
+        memory = node.read_budget.memory(caller_of(context))
+        self._fetches = FetchAnswers(calls, memory, self._add, self._start)
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_read_to_end = self._is_closed = False
+        self._malformed: MalformedRequestError | None = None
+        # What runs for operations that could not be begun or answered at once.
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Operations that were submitted and have no result yet.
+        self._open: set[asyncio.Future[Any]] = set()
+        # Fetches that may wait for messages, by number.
+        self._waits: dict[int, tuple[MailboxLog, FetchCall]] = {}
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Serve the stream to its end.
+
+        Raises:
+            MalformedRequestError: A request is not a valid message. The operations before it are answered.
+            ShutdownError: The node is shutting down. All operations that were read are answered.
+        """
+        self._node.watchers.add(self._changed)
+        try:
+            async with self._group:
+                self._start(self._read(requests))
+                await self._write_until_idle()
+                await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
+                for task in self._tasks:
+                    task.cancel()
+        finally:
+            self._node.watchers.discard(self._changed)
+            self._is_closed = True
+            self._fetches.close()
+            for done in list(self._open):
+                # Fetches that wait must not lease messages for a client that has left.
+                done.cancel()
+        if self._malformed is not None:
+            raise self._malformed
+        if not self._is_read_to_end:
+            self._node.admission.check_serving()
+            raise NodeStops
+
+    # -- Requests ------------------------------------------------------------------------------------------
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        try:
+            async for encoded in requests:
+                request = _parsed(encoded)
+                count = len(request.operations)
+                size_bytes = _OPERATION_BYTES + len(encoded) // max(1, count)
+                self._unanswered += count
+                self._held_bytes += count * size_bytes
+                for operation in request.operations:
+                    self._begin(operation, Slot(operation.number, size_bytes))
+                for number in request.ended_waits:
+                    self._end_wait(number)
+                # Not held while the stream rests.
+                del encoded, request
+                while not self._may_read:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except MalformedRequestError as error:
+            self._malformed = error
+        self._is_read_to_end = True
+        self._changed.set()
+
+    @property
+    def _may_read(self) -> bool:
+        limit_bytes = self._node.admission.limits.max_in_flight_bytes_per_stream
+        return self._unanswered < _MAX_OPERATIONS and self._held_bytes < limit_bytes
+
+    def _begin(self, operation: pb.Operation, slot: Slot) -> None:
+        """Submit an operation, at once if its mailbox is open."""
+        kind = operation.WhichOneof("call")
+        try:
+            if kind is None:
+                raise InvalidRequestError("an operation has no call: set one", field="call")
+            request = getattr(operation, kind)
+            if self._access is not None:
+                self._access.require(Verb.MAILBOX_SEND if kind == "send" else Verb.MAILBOX_RECEIVE, request.mailbox)
+            log = self._calls.opened(request.mailbox)
+            if log is not None and not (kind == "send" and self._calls.bodies.must_wait((request,))):
+                self._submit(slot, kind, request, log)
+                return
+        except TidelogServerError as error:
+            self._refuse(slot, error)
+            return
+        self._start(self._begin_later(slot, kind, request))
+
+    async def _begin_later(self, slot: Slot, kind: str, request: Any) -> None:
+        try:
+            log = await self._calls.open(request.mailbox)
+            if kind == "send":
+                await self._calls.bodies.prepare((request,))
+            self._submit(slot, kind, request, log)
+        except TidelogServerError as error:
+            self._refuse(slot, error)
+
+    def _submit(self, slot: Slot, kind: str, request: Any, log: MailboxLog) -> None:
+        """Submit an operation. Raises TidelogServerError if it is invalid."""
+        call, encode = self._call_of(kind, request, log)
+        self._open.add(call.done)
+        if isinstance(call, FetchCall) and call.wait_s > 0:
+            self._waits[slot.number] = (log, call)
+        call.done.add_done_callback(lambda done: self._settled(slot, log, encode, done))
+        log.submit(call)
+
+    def _end_wait(self, number: int) -> None:
+        # A fetch whose mailbox is being opened is not known here: it waits, and its client returns what it gets.
+        if number in self._waits:
+            log, call = self._waits[number]
+            log.end_wait(call)
+
+    def _call_of(self, kind: str, request: Any, log: MailboxLog) -> tuple[Call[Any], _Encode]:
+        calls = self._calls
+        match kind:
+            case "send":
+                return calls.send_call(log, request), self._sent
+            case "fetch":
+                return calls.fetch_call(log, request), self._fetched
+            case "ack":
+                return calls.ack_call(request), self._acked
+            case _:
+                return calls.extend_call(log, request), self._extended
+
+    # -- Answers -------------------------------------------------------------------------------------------
+
+    def _settled(self, slot: Slot, log: MailboxLog, encode: _Encode, done: "asyncio.Future[Any]") -> None:
+        self._open.discard(done)
+        self._waits.pop(slot.number, None)
+        if done.cancelled() or self._is_closed:
+            return
+        try:
+            answer = encode(slot, log, done.result())
+        except TidelogServerError as error:
+            self._refuse(slot, error)
+        else:
+            if answer is not None:
+                self._add(answer, slot)
+
+    def _sent(self, slot: Slot, _log: MailboxLog, sent: Any) -> bytes:
+        return sent_answer(slot.number, sent)
+
+    def _acked(self, slot: Slot, _log: MailboxLog, failures: Any) -> bytes:
+        return acked_answer(slot.number, failures)
+
+    def _extended(self, slot: Slot, _log: MailboxLog, extended: Any) -> bytes:
+        until, failures = extended
+        return extended_answer(slot.number, until, failures)
+
+    def _fetched(self, slot: Slot, log: MailboxLog, fetched: Any) -> None:
+        self._fetches.put(slot, log, fetched)
+
+    def _refuse(self, slot: Slot, error: TidelogServerError) -> None:
+        self._add(error_answer(slot.number, error), slot)
+
+    def _add(self, encoded: bytes, slot: Slot, taken_bytes: int = 0) -> None:
+        self._answers.append(_Answer(encoded, slot, taken_bytes))
+        self._changed.set()
+
+    # -- Responses -----------------------------------------------------------------------------------------
+
+    async def _write_until_idle(self) -> None:
+        """Write answers until all are written and the client has closed its side, or the node stops."""
+        while True:
+            self._changed.clear()
+            await self._write_answers()
+            is_ending = self._is_read_to_end or self._node.admission.is_shutting_down
+            if is_ending and not self._unanswered:
+                return
+            await self._changed.wait()
+
+    async def _write_answers(self) -> None:
+        while answers := self._answers:
+            written = size_bytes = 0
+            for answer in answers[:_MAX_RESULTS]:
+                size_bytes += len(answer.encoded)
+                written += 1
+                if size_bytes >= _MAX_RESULT_BYTES:
+                    break
+            taken = answers[:written]
+            del answers[:written]
+            self._unanswered -= written
+            self._held_bytes -= sum(answer.slot.size_bytes for answer in taken)
+            self._has_room.set()
+            await self._context.write(b"".join([answer.encoded for answer in taken]))
+            self._fetches.note_written(sum(answer.taken_bytes for answer in taken))
+
+    def _start(self, coroutine: Any) -> None:
+        task = self._group.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _parsed(encoded: bytes) -> pb.OperateRequest:
+    """Return a request. Raises MalformedRequestError."""
+    try:
+        request = pb.OperateRequest.FromString(encoded)
+    except DecodeError as error:
+        raise MalformedRequestError("Operate") from error
+    operations, ended = len(request.operations), len(request.ended_waits)
+    if operations + ended < 1 or max(operations, ended) > MAX_MAILBOX_BATCH:
+        raise MalformedRequestError("Operate")
+    return request

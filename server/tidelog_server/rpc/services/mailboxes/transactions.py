@@ -1,0 +1,133 @@
+"""Messages of mailboxes that are sent and acknowledged in transactions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.log.protocols import NOTHING_JOINED, Joined
+from tidelog_server.mailboxes.calls import SMALL_BYTES, Call
+from tidelog_server.mailboxes.joint import JointPart, JointStep
+from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.operations import (
+    Outgoing,
+    Rejection,
+    SentIds,
+    Step,
+    acknowledge,
+    add_messages,
+    check_acknowledge,
+    check_outgoing,
+    check_send,
+)
+from tidelog_server.rpc.services.mailboxes.bodies import blob_events
+from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.wire import outgoing_of, rejections_of, sent_response
+
+
+@dataclass(slots=True)
+class _Part:
+    """What a transaction does to one mailbox.
+
+    Attributes:
+        log: The mailbox.
+        confirmed, rejected: Deliveries to acknowledge.
+        sends: Messages to send, by index of the request in the transaction.
+    """
+
+    log: MailboxLog
+    confirmed: list[bytes] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    sends: dict[int, list[Outgoing]] = field(default_factory=dict)
+
+    @property
+    def has_acks(self) -> bool:
+        return bool(self.confirmed or self.rejected)
+
+    def check(self, step: Step) -> None:
+        """Raise TidelogServerError if the part is refused."""
+        if self.has_acks:
+            check_acknowledge(step, self.confirmed, self.rejected)
+        check_send(step, [message for messages in self.sends.values() for message in messages])
+
+    def execute(self, step: Step) -> dict[int, SentIds]:
+        """Acknowledge and send; return the ids by index of the request."""
+        if self.has_acks:
+            result = acknowledge(step, self.confirmed, self.rejected)
+            # ``check`` has accepted the locks, and no other step came in between.
+            assert not result.failures
+        return {index: add_messages(step, messages) for index, messages in self.sends.items()}
+
+    def joint(self) -> JointPart:
+        """Return the part of the joint step."""
+        messages = [message for messages in self.sends.values() for message in messages]
+        events = len(messages) + len(self.rejected) + bool(self.confirmed)
+        size_bytes = sum(len(message.body) + SMALL_BYTES for message in messages)
+        return JointPart(
+            self.log, Call(self.execute, events, size_bytes, blob_events(messages), needs_disk=True), self.check
+        )
+
+
+class MailboxTransactions:
+    """Prepares what transactions do to mailboxes."""
+
+    def __init__(self, calls: MailboxCalls) -> None:
+        self._calls = calls
+
+    async def join(
+        self, sends: Sequence[pb.SendRequest], acks: Sequence[pb.AckDeliveriesRequest]
+    ) -> "Joined | JoinedMailboxes":
+        """Return what is written with a transaction.
+
+        Raises:
+            MailboxNotExistError, NotOwnerError: A mailbox does not exist on this node. Nothing happened.
+            InvalidRequestError: A message or the number of messages is invalid. Nothing happened.
+        """
+        if not sends and not acks:
+            return NOTHING_JOINED
+        total = sum(len(each.messages) + len(each.bodies) for each in sends)
+        total += sum(len(each.confirmed) + len(each.rejected) for each in acks)
+        if total > MAX_MAILBOX_BATCH:
+            raise InvalidRequestError(
+                f"the transaction has {total} messages and locks of mailboxes, at most {MAX_MAILBOX_BATCH} are allowed",
+                field="sends",
+            )
+        await self._calls.bodies.prepare(sends)
+        parts: dict[str, _Part] = {}
+        for ack in acks:
+            part = await self._part(parts, ack.mailbox)
+            part.confirmed += ack.confirmed
+            part.rejected += rejections_of(ack.rejected)
+        for index, request in enumerate(sends):
+            part = await self._part(parts, request.mailbox)
+            plain = [*map(Outgoing, request.bodies), *map(outgoing_of, request.messages)]
+            messages = list(map(self._calls.bodies.outgoing, plain))
+            check_outgoing(part.log.name, part.log.settings, messages)
+            part.sends[index] = messages
+        joint = JointStep([part.joint() for part in parts.values()])
+        await joint.prepare()
+        return JoinedMailboxes(joint)
+
+    async def _part(self, parts: dict[str, _Part], mailbox: str) -> _Part:
+        if mailbox not in parts:
+            parts[mailbox] = _Part(await self._calls.open(mailbox))
+        return parts[mailbox]
+
+
+class JoinedMailboxes:
+    """A joint step of mailboxes as part of a transaction; see ``log.protocols.Joined``."""
+
+    def __init__(self, joint: JointStep) -> None:
+        self._joint = joint
+        self.events = joint.events
+        self.check = joint.check
+        self.enter = joint.enter
+        self.settled = joint.settled
+
+    def sent(self) -> list[pb.SendResponse]:
+        """Return the ids of the messages, for each request in order; [] before the step is durable."""
+        found: dict[int, SentIds] = {}
+        for ids in self._joint.results():
+            found |= ids
+        return [sent_response(found[index]) for index in sorted(found)]

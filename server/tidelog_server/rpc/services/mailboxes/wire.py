@@ -1,0 +1,158 @@
+"""Conversion between the messages of MailboxService and the operations of mailboxes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import (
+    DEFAULT_FETCH_BYTES,
+    MAX_FETCH_BYTES,
+    MAX_FETCH_WAIT_MS,
+    MAX_MAILBOX_BATCH,
+)
+from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.core.ticks import physical_ms
+from tidelog_server.mailboxes.events import Sent
+from tidelog_server.mailboxes.operations import Fetched, LockFailures, Outgoing, Rejection, SentIds
+from tidelog_server.mailboxes.state import Counts, MailboxState
+from tidelog_server.rpc import status
+
+_STATES: Final = {
+    MessageState.AVAILABLE: pb.MESSAGE_STATE_AVAILABLE,
+    MessageState.DELAYED: pb.MESSAGE_STATE_DELAYED,
+    MessageState.LEASED: pb.MESSAGE_STATE_LEASED,
+    MessageState.DEAD: pb.MESSAGE_STATE_DEAD,
+    MessageState.EXHAUSTED: pb.MESSAGE_STATE_DEAD,
+}
+
+
+def outgoing_of(message: pb.OutgoingMessage) -> Outgoing:
+    """Return a message to send."""
+    due = message.WhichOneof("due")
+    return Outgoing(
+        message.body,
+        dict(message.headers),
+        message.delay_ms if due == "delay_ms" else None,
+        message.due_ms if due == "due_ms" else None,
+        message.priority,
+        message.group,
+        message.dedup_key,
+        message.ttl_ms if message.HasField("ttl_ms") else None,
+        message.blob_key,
+    )
+
+
+def sent_response(sent: SentIds) -> pb.SendResponse:
+    """Return the answer to a send."""
+    return pb.SendResponse(ids=sent.ids, duplicates=sent.duplicates)
+
+
+def fetch_limits(request: pb.FetchRequest) -> tuple[int, int, float]:
+    """Return the number of messages, the bytes and the seconds of a fetch. Raises InvalidRequestError."""
+    count = limit_of("max_messages", request.max_messages, 1, MAX_MAILBOX_BATCH)
+    size_bytes = limit_of("max_bytes", request.max_bytes, DEFAULT_FETCH_BYTES, MAX_FETCH_BYTES)
+    if not 0 <= request.wait_ms <= MAX_FETCH_WAIT_MS:
+        raise InvalidRequestError(f"wait_ms is {request.wait_ms}, expected 0 to {MAX_FETCH_WAIT_MS}", field="wait_ms")
+    return count, size_bytes, request.wait_ms / 1_000
+
+
+def limit_of(field: str, value: int, default: int, greatest: int) -> int:
+    """Return ``value``, or ``default`` if it is 0. Raises InvalidRequestError if it is too large."""
+    if value > greatest:
+        raise InvalidRequestError(f"{field} is {value}, expected 1 to {greatest}, or 0 for {default}", field=field)
+    return value or default
+
+
+def lease_ms_of(request: pb.FetchRequest | pb.ExtendRequest | pb.StreamDeliveriesRequest) -> int | None:
+    """Return the lease that a request asks for; None if it names none."""
+    return request.lease_ms if request.HasField("lease_ms") else None
+
+
+def rejections_of(rejected: Iterable[pb.Rejection]) -> list[Rejection]:
+    """Return rejected deliveries."""
+    return [
+        Rejection(each.lock_id, each.delay_ms if each.HasField("delay_ms") else None, each.is_final)
+        for each in rejected
+    ]
+
+
+def add_deliveries(target: Any, fetched: Fetched, messages: Mapping[int, Sent], name_of: Callable[[int], str]) -> None:
+    """Add deliveries to a repeated field.
+
+    ``name_of`` returns the name of a mailbox by its id. Messages that are missing were deleted meanwhile.
+    """
+    for grant in fetched.grants:
+        message = messages.get(grant.message_id)
+        if message is None:
+            continue
+        delivery = target.add(
+            id=grant.message_id, lock_id=grant.lock_id, body=message.body, delivery_count=grant.delivery_count,
+            due_ms=physical_ms(grant.due_tick), status=grant.status,
+        )  # fmt: skip
+        if message.priority:
+            delivery.priority = message.priority
+        if message.group:
+            delivery.group = message.group
+        if message.headers:
+            delivery.headers.update(message.headers)
+        if message.blob_key:
+            delivery.blob_key, delivery.blob_bytes = message.blob_key, message.blob_bytes
+            delivery.blob_is_missing = message.is_missing
+        if message.origin is not None:
+            delivery.dead_letter.CopyFrom(dead_letter_of(message, name_of))
+
+
+def dead_letter_of(message: Sent, name_of: Callable[[int], str]) -> pb.DeadLetter:
+    """Return where a message was dead-lettered; the name is empty if that mailbox was deleted."""
+    origin = message.origin
+    assert origin is not None
+    return pb.DeadLetter(mailbox=name_of(origin.mailbox_id), id=origin.message_id, delivery_count=origin.deliveries)
+
+
+def failures_of(result: LockFailures) -> list[pb.DeliveryFailure]:
+    """Return refused locks."""
+    return [
+        pb.DeliveryFailure(lock_id=lock_id, error=status.call_error_of(error)) for lock_id, error in result.failures
+    ]
+
+
+def counts_of(counts: Counts, now_ms: int, *, is_paused: bool) -> pb.MailboxCounts:
+    """Return the counts of a mailbox."""
+    oldest_age_ms = max(0, now_ms - physical_ms(counts.oldest_id)) if counts.oldest_id else 0
+    return pb.MailboxCounts(
+        available=counts.available, delayed=counts.delayed, leased=counts.leased, dead=counts.dead,
+        oldest_age_ms=oldest_age_ms, body_bytes=counts.body_bytes, is_paused=is_paused,
+    )  # fmt: skip
+
+
+def header_of(state: MailboxState, row: int) -> pb.MessageHeader:
+    """Return the header of the message in a row."""
+    rows = state.rows
+    return pb.MessageHeader(
+        id=rows.ids[row],
+        due_ms=physical_ms(rows.due[row]),
+        delivery_count=rows.deliveries[row],
+        status=_any(rows.statuses[row]),
+        priority=rows.priorities[row],
+        group=state.groups.name_of(rows.groups[row]),
+        body_bytes=rows.sizes[row],
+        state=_STATES[MessageState(rows.states[row])],
+        leased_until_ms=physical_ms(rows.until[row]),
+        expires_ms=physical_ms(rows.expires[row]),
+    )
+
+
+def _any(status_number: int) -> Any:
+    """Return a DeliveryStatus as protobuf's enumeration of the same numbers, which is another type."""
+    return status_number
+
+
+def states_of(wanted: int) -> Sequence[int]:
+    """Return the states of rows that a request asks for; raises InvalidRequestError for an unknown state."""
+    if wanted == pb.MESSAGE_STATE_UNSPECIFIED:
+        return list(_STATES)
+    found = [state for state, wire in _STATES.items() if wire == wanted]
+    if not found:
+        raise InvalidRequestError(f"state is {wanted}, expected a MessageState", field="state")
+    return found

@@ -1,0 +1,1 @@
+"""Calls by HTTP: pandora's endpoints. They pass the same checks as calls by gRPC, and reach the same handlers."""

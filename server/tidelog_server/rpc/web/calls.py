@@ -1,0 +1,206 @@
+"""Makes the calls of MailboxService for requests by HTTP, through the checks and with the handlers of gRPC."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from aiohttp import web
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.errors.mailboxes import MailboxNotExistError
+from tidelog_server.core.limits import MAX_REMEMBERED_LOCKS
+from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.registry import Mailboxes
+from tidelog_server.rpc.calls import CallSupervisor, Method
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.mailboxes.bodies import Bodies
+from tidelog_server.rpc.web.context import HttpContext
+from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import OF_MAILBOXES, Verb
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["MailboxService"]
+_Result = TypeVar("_Result")
+
+
+class Pending:
+    """A request that is made once its caller is known. Its length is that of what was received."""
+
+    def __init__(self, make: Callable[[], Message], size_bytes: int) -> None:
+        self.make = make
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+
+class Holder(NamedTuple):
+    """A mailbox with a message.
+
+    Attributes:
+        mailbox: Its name.
+        message_id: Id of the message.
+        mid: Its id, see ``mid_of``.
+    """
+
+    mailbox: str
+    message_id: int
+    mid: str
+
+
+class WebCalls:
+    """Calls for requests by HTTP."""
+
+    def __init__(
+        self, supervisor: CallSupervisor, methods: Mapping[str, Method], registry: Mailboxes, opened: OpenMailboxes
+    ) -> None:
+        """Make calls.
+
+        Args:
+            supervisor: Wraps the methods in the checks of calls by gRPC.
+            methods: Handlers of MailboxService.
+            registry: Mailboxes of this node.
+            opened: Those that are open.
+        """
+        self._registry = registry
+        self._opened = opened
+        self._bodies = Bodies(opened.blobs)
+        self._methods = {
+            name: supervisor.local(descriptor, methods[name], _made)
+            for name, descriptor in SERVICE.methods_by_name.items()
+            if not descriptor.client_streaming
+        }
+        # A search needs what a list of mailboxes needs: to be known. It finds what the caller has a permission on.
+        self._search = supervisor.local(SERVICE.methods_by_name["ListMailboxes"], _run_job, _made)
+        # Mailboxes of locks that were fetched by HTTP, the oldest first.
+        self._mailbox_of_lock: OrderedDict[bytes, str] = OrderedDict()
+
+    async def call(self, request: web.Request, name: str, message: Message | Pending) -> Any:
+        """Make a call and return its response; of a stream, the last message.
+
+        Raises:
+            RefusedCallError: It was refused, or failed.
+        """
+        pending = Pending(lambda: message, message.ByteSize()) if isinstance(message, Message) else message
+        context = HttpContext(request)
+        response = await self._methods[name](pending, _as_context(context))
+        return response if response is not None else _last(SERVICE.methods_by_name[name], context)
+
+    def exists(self, name: str) -> bool:
+        """Return whether a mailbox exists on any node."""
+        return name in self._registry.catalog.records
+
+    def max_lease_ms(self, name: str) -> int | None:
+        """Return the longest lease of a mailbox; None if it does not exist."""
+        record = self._registry.catalog.records.get(name)
+        return None if record is None else record.settings.max_lease_ms
+
+    def remember_lock(self, lock_id: bytes, mailbox: str) -> None:
+        """Remember the mailbox of a lock."""
+        if len(self._mailbox_of_lock) >= MAX_REMEMBERED_LOCKS:
+            self._mailbox_of_lock.popitem(last=False)
+        self._mailbox_of_lock[lock_id] = mailbox
+
+    async def holder_of_lock(self, request: web.Request, lock_id: bytes) -> Holder | None:
+        """Return the leased message under a lock, in a mailbox of this node on which the caller has a permission."""
+
+        async def find() -> Holder | None:
+            name = self._mailbox_of_lock.get(lock_id)
+            first = self._opened.opened_by_name(name) if name is not None and self.exists(name) else None
+            return await self._find(lambda log: log.state.locks.message_of(lock_id), first)
+
+        return await self._searched(request, find)
+
+    async def holder_of_key(self, request: web.Request, key: str) -> Holder | None:
+        """Return the message that was sent with a deduplication key, if a mailbox of this node still has it."""
+        return await self._searched(request, lambda: self._find(lambda log: log.state.keys.get(key, (0, 0))[0], None))
+
+    async def leasing(self, request: web.Request) -> list[str]:
+        """Return the mailboxes of this node with leases that the caller manages. Raises RefusedCallError."""
+
+        async def find() -> list[str]:
+            access = current_access()
+            if access is not None:
+                access.require_somewhere(Verb.MAILBOX_MANAGE)
+            logs = [log for log in self._opened.all_opened() if log.state.leases]
+            return [log.name for log in logs if access is None or access.may((Verb.MAILBOX_MANAGE,), log.name)]
+
+        return await self._searched(request, find)
+
+    async def _searched(self, request: web.Request, job: Callable[[], Awaitable[_Result]]) -> _Result:
+        found: list[_Result] = []
+
+        async def run() -> None:
+            found.append(await job())
+
+        await self._search(Pending(pb.ListMailboxesRequest, 0), _as_context(HttpContext(request, run)))
+        return found[0]
+
+    async def _find(self, message_of: Callable[[MailboxLog], int], first: MailboxLog | None) -> Holder | None:
+        """Return the message that ``message_of`` finds in a mailbox, ``first`` before others, the open before the rest.
+
+        After a start, the mailboxes that are not open yet are opened one after another.
+        """
+        if first is not None and (found := await self._held(first, message_of)):
+            return found
+        opened = self._opened.all_opened()
+        for log in opened:
+            if found := await self._held(log, message_of):
+                return found
+        for name in set(self._registry.own_names()).difference(log.name for log in opened):
+            try:
+                log = await self._opened.open(name)
+            except (MailboxNotExistError, DataLossError):
+                # Deleted meanwhile; or damaged, which calls on it report.
+                continue
+            if found := await self._held(log, message_of):
+                return found
+        return None
+
+    async def _held(self, log: MailboxLog, message_of: Callable[[MailboxLog], int]) -> Holder | None:
+        message_id = message_of(log)
+        access = current_access()
+        if not message_id or not (access is None or access.may(OF_MAILBOXES, log.name)):
+            return None
+        stored = await self._opened.reader.messages(log, [message_id])
+        message = (await self._bodies.complete(stored)).get(message_id)
+        if message is None:
+            return None
+        return Holder(log.name, message_id, mid_of(message.body, message.headers, message.blob_key))
+
+
+def mid_of(body: bytes, headers: Mapping[str, str], blob_key: bytes) -> str:
+    """Return pandora's id of a message, in hexadecimal digits.
+
+    It is the SHA-1 of the body. A body that is not stored any more, or too large to deliver, has the id of the header
+    ``mid``, or the key of its blob.
+    """
+    if body or not blob_key:
+        return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+    return headers.get("mid", blob_key.hex())
+
+
+def _made(pending: Pending) -> Message:
+    return pending.make()
+
+
+async def _run_job(_: Message, context: Context) -> Message:
+    job = getattr(context, "job", None)
+    assert job is not None
+    await job()
+    return pb.ListMailboxesResponse()
+
+
+def _as_context(context: Any) -> Context:
+    """Return the context as the type that methods take, of which it has what they use."""
+    return context  # type: ignore[no-any-return]
+
+
+def _last(descriptor: MethodDescriptor, context: HttpContext) -> Message:
+    found: Message = GetMessageClass(descriptor.output_type).FromString(context.written)
+    return found

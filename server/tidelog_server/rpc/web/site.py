@@ -1,0 +1,98 @@
+"""The HTTP API on the HTTP port: which requests it takes, and what holds for all of them."""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from tidelog_server.rpc.web.access import is_from_other_site, is_own_host
+from tidelog_server.rpc.web.answers import CHALLENGE
+from tidelog_server.rpc.web.api import API_PREFIX, JsonApi
+from tidelog_server.rpc.web.calls import WebCalls
+from tidelog_server.rpc.web.context import HttpContext
+from tidelog_server.rpc.web.openapi import openapi_document
+from tidelog_server.rpc.web.pandora import PandoraEndpoints
+from tidelog_server.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from tidelog_server.rpc.web.page import MailboxPage
+
+_SECURITY_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTerms:
+    """What an operator decides about the API.
+
+    Attributes:
+        has_api: True to serve the JSON API.
+        prefix: Beginning of the paths of pandora's endpoints, such as ``/pandora``; empty to serve none.
+        max_body_bytes: Maximum size of a message that pandora's endpoints take, in its URL-encoded form.
+        host: Host that the port listens on.
+        needs_credentials: True if authentication is on.
+        needs_certificate: True if each call needs a client certificate.
+        secret: Random bytes for the tokens of forms.
+    """
+
+    has_api: bool
+    prefix: str
+    max_body_bytes: int
+    host: str
+    needs_credentials: bool
+    needs_certificate: bool
+    secret: bytes
+
+
+class Site:
+    """Answers requests of the API."""
+
+    def __init__(self, calls: WebCalls, clock: Clock, terms: SiteTerms) -> None:
+        self._terms = terms
+        self._api = JsonApi(calls, openapi_document(version("tidelog")))
+        self._pandora = PandoraEndpoints(calls, clock, terms.max_body_bytes)
+        self._page = _page_of(calls, self._pandora, terms)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Return the answer to a request of the API. Raises HTTPException."""
+        refusal = self._refusal(request)
+        answer = refusal if refusal is not None else await self._answer(request)
+        for name, value in _SECURITY_HEADERS.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if self._terms.has_api and (request.path + "/").startswith(API_PREFIX + "/"):
+            return await self._api.answer(request)
+        below = request.path.removeprefix(self._terms.prefix)
+        if self._page is not None and below in ("", "/"):
+            return await self._page.answer(request)
+        found = await self._pandora.answer(request, below)
+        return found or web.Response(status=404, text="nothing is at this path\n")
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """Return why a request is refused regardless of its caller; None if it is not."""
+        terms = self._terms
+        if is_from_other_site(request):
+            return web.Response(status=403, text="the request was caused by a page of another site\n")
+        if not terms.needs_credentials and not is_own_host(request, terms.host):
+            text = "authentication is off, so the host must be an address or a name without a dot\n"
+            return web.Response(status=403, text=text)
+        if terms.needs_certificate and "x509_pem_cert" not in HttpContext(request).auth_context():
+            return web.Response(status=401, text="a client certificate is needed (tls.client_ca)\n", headers=CHALLENGE)
+        return None
+
+
+def _page_of(calls: WebCalls, endpoints: PandoraEndpoints, terms: SiteTerms) -> "MailboxPage | None":
+    """Return the page below the prefix; None without a prefix."""
+    if not terms.prefix:
+        return None
+    # Imported here because most servers have no page.
+    from tidelog_server.rpc.web.page import MailboxPage
+
+    return MailboxPage(calls, endpoints, terms.prefix, terms.secret)
