@@ -20,15 +20,19 @@ CLIENT: Final = ROOT / "client"
 _SYNC: Final = "tidelog.sync.generated"
 # Where the names are that generated code uses, other than those that its source imports.
 IMPORTS: Final = {
+    "BlobStore": "tidelog.pandora._generated_stores",
     "Channel": f"{_SYNC}.handles",
     "CheckpointStore": "tidelog.gazette.stores._generated_interface",
     "Client": "tidelog.sync.client",
     "ClientCalls": f"{_SYNC}.client_calls",
     "Connection": "psycopg",
     "Consumer": "tidelog.sync.consumer",
+    "Delivery": "tidelog.sync.mailbox",
     "Handler": "tidelog.gazette.consumers.handlers",
     "Iterator": "collections.abc",
     "JournalClient": "tidelog.gazette.sync_append",
+    "Mailbox": "tidelog.sync.mailbox",
+    "MessageStore": "tidelog.pandora._generated_stores",
     "MsgStream": "tidelog.msgstream._sync_stream",
     "Pages": "tidelog.gazette.consumers.sync_pages",
     "Producer": "tidelog.sync.producer",
@@ -141,7 +145,9 @@ CALLERS: Final = (
             "TokenCalls": f"{_SYNC}.tokens", "CheckpointCalls": f"{_SYNC}.checkpoints",
         },
         left_out=frozenset({"append_numbered", "pause", "wal"}),
-        wrapped={"producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan"},
+        wrapped={
+            "producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan", "mailbox": "Mailbox",
+        },
         rewritten=frozenset({"channel", "vchannel", "ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
     ),
     Caller("tidelog.admin.channels", "AsyncChannelCalls", "ChannelCalls", f"{_SYNC}.channels"),
@@ -155,6 +161,15 @@ CALLERS: Final = (
     Caller(
         "tidelog.admin.journals", "AsyncJournalCalls", "JournalCallsBase", f"{_SYNC}.journals", attribute="_journals"
     ),
+    Caller(
+        "tidelog.admin.mailboxes", "AsyncMailboxCalls", "MailboxCallsBase", f"{_SYNC}.mailboxes",
+        left_out=frozenset({"channel_of"}), attribute="_mailboxes",
+    ),
+    Caller(
+        "tidelog.mailboxes.mailbox", "AsyncMailbox", "MailboxBase", f"{_SYNC}.mailbox",
+        left_out=frozenset({"fetch", "fetch_response", "worker", "work"}), attribute="_mailbox",
+    ),
+    Caller("tidelog.admin.blobs", "AsyncBlobCalls", "BlobCallsBase", f"{_SYNC}.blobs", attribute="_blobs"),
     Caller("tidelog.groups.calls", "AsyncGroupCalls", "GroupCalls", f"{_SYNC}.groups", made={"consumer": "Consumer"}),
     Caller("tidelog.txn.calls", "AsyncTransactionCalls", "TransactionCalls", f"{_SYNC}.transactions"),
     Caller(
@@ -168,7 +183,7 @@ CALLERS: Final = (
     ),
     Caller(
         "tidelog.cluster", "AsyncCluster", "ClusterBase", f"{_SYNC}.cluster", left_out=frozenset({"pause"}),
-        by_hand=frozenset({"client_of", "aclose"}),
+        by_hand=frozenset({"client_of", "aclose"}), wrapped={"mailbox": "Mailbox"},
         rewritten=frozenset({"channel", "vchannel", "ensure_channel"}) | _CONTEXT, attribute="_cluster",
     ),
     Caller(
@@ -213,6 +228,10 @@ HANDLES: Final = (
         names={"lookup": "sync_lookup"},
     ),
     Handles("tidelog.gazette.stores._postgres", "tidelog.gazette.stores._generated_postgres"),
+    Handles("tidelog.pandora.stores", "tidelog.pandora._generated_stores"),
+    Handles("tidelog.pandora.memory", "tidelog.pandora._generated_memory"),
+    Handles("tidelog.pandora.server", "tidelog.pandora._generated_server"),
+    Handles("tidelog.pandora.on_tidelog", "tidelog.pandora._generated_on_tidelog"),
 )  # fmt: skip
 PROTOCOLS: Final = (
     ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),

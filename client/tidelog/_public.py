@@ -4,6 +4,7 @@
 from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
 
 # isort: split
+from tidelog.admin.blobs import BlobDescription
 from tidelog.admin.broadcast_types import (
     AckMode,
     BroadcastDescription,
@@ -22,12 +23,14 @@ from tidelog.admin.channel_types import (
 )
 from tidelog.admin.checkpoints import CheckpointDescription
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription, NodeDescription
+from tidelog.admin.mailbox_types import MailboxCounts, MailboxDescription, MailboxSettings
 from tidelog.admin.tokens import NewToken, TokenDescription
 from tidelog.append.producer import AsyncProducer, AsyncTicket, ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
 from tidelog.errors import (
+    AlreadyAcknowledgedError,
     AppCommitMismatchError,
     AppendUnknownError,
     ApplicationForgottenError,
@@ -51,6 +54,7 @@ from tidelog.errors import (
     ConsumeForgottenError,
     CredentialsExpiredError,
     DataLossError,
+    DeadLetterCycleError,
     DeadlineError,
     DiskFullError,
     FencedError,
@@ -65,6 +69,13 @@ from tidelog.errors import (
     InvalidRequestError,
     JournalRevisionError,
     LastTickMismatchError,
+    LockError,
+    LockExpiredError,
+    MailboxAlreadyExistsError,
+    MailboxError,
+    MailboxFullError,
+    MailboxInUseError,
+    MailboxNotFoundError,
     NotOwnerError,
     OverloadedError,
     OwnershipLostError,
@@ -97,6 +108,20 @@ from tidelog.errors import (
 from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
 from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.mailboxes.deliveries import AsyncDelivery
+from tidelog.mailboxes.errors import BlobNotFoundError, DeliveriesRefusedError
+from tidelog.mailboxes.mailbox import AsyncMailbox
+from tidelog.mailboxes.types import (
+    DeadLetter,
+    DeliveryStatus,
+    MessageHeader,
+    MessageState,
+    OutgoingMessage,
+    PeekedMessage,
+    RedriveProgress,
+    SendResult,
+)
+from tidelog.mailboxes.worker import AsyncMailboxWorker, WorkerOptions
 from tidelog.message import Message, StoredMessage
 from tidelog.read.positions import At, End, Positions, Start
 from tidelog.read.reader_events import OnEvent, ReaderEvent, ReaderState
@@ -107,6 +132,8 @@ from tidelog.sync.cluster import Cluster
 from tidelog.sync.consumer import Consumer
 from tidelog.sync.generated.handles import Channel, Vchannel
 from tidelog.sync.generated.wal import WalBroadcast, WalTransaction
+from tidelog.sync.mailbox import Delivery, Mailbox
+from tidelog.sync.mailbox_worker import MailboxWorker
 from tidelog.sync.producer import Producer, Ticket
 from tidelog.sync.scan import Scan
 from tidelog.sync.transaction import Transaction
@@ -140,6 +167,7 @@ from tidelog.wire.columns import Columns
 
 __all__ = [
     "AckMode",
+    "AlreadyAcknowledgedError",
     "AppCommitMismatchError",
     "AppVersionPassedError",
     "AppendResponse",
@@ -152,6 +180,9 @@ __all__ = [
     "AsyncClient",
     "AsyncCluster",
     "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncMailbox",
+    "AsyncMailboxWorker",
     "AsyncProducer",
     "AsyncScan",
     "AsyncTicket",
@@ -165,6 +196,8 @@ __all__ = [
     "AuditFailedError",
     "BarrierNotReachedError",
     "Batch",
+    "BlobDescription",
+    "BlobNotFoundError",
     "BroadcastAbortedError",
     "BroadcastDescription",
     "BroadcastError",
@@ -197,8 +230,13 @@ __all__ = [
     "ConsumerOptions",
     "CredentialsExpiredError",
     "DataLossError",
+    "DeadLetter",
+    "DeadLetterCycleError",
     "DeadlineError",
     "DeliverFilter",
+    "DeliveriesRefusedError",
+    "Delivery",
+    "DeliveryStatus",
     "DiskFullError",
     "Durability",
     "End",
@@ -218,15 +256,31 @@ __all__ = [
     "InvalidRequestError",
     "JournalRevisionError",
     "LastTickMismatchError",
+    "LockError",
+    "LockExpiredError",
+    "Mailbox",
+    "MailboxAlreadyExistsError",
+    "MailboxCounts",
+    "MailboxDescription",
+    "MailboxError",
+    "MailboxFullError",
+    "MailboxInUseError",
+    "MailboxNotFoundError",
+    "MailboxSettings",
+    "MailboxWorker",
     "Message",
     "MessageHandler",
+    "MessageHeader",
+    "MessageState",
     "NewToken",
     "NodeDescription",
     "NotOwnerError",
     "OnEvent",
+    "OutgoingMessage",
     "OverloadedError",
     "OwnerDescription",
     "OwnershipLostError",
+    "PeekedMessage",
     "PermissionDeniedError",
     "Plan",
     "PositionBeyondEndError",
@@ -244,6 +298,7 @@ __all__ = [
     "ProducerStoppedError",
     "ReaderEvent",
     "ReaderState",
+    "RedriveProgress",
     "ResourceAcquiredError",
     "ResourceKey",
     "Retention",
@@ -252,6 +307,7 @@ __all__ = [
     "Retry",
     "Scan",
     "ScanOptions",
+    "SendResult",
     "SequenceError",
     "SequenceForgottenError",
     "SequenceGapError",
@@ -291,6 +347,7 @@ __all__ = [
     "WalBroadcast",
     "WalScanner",
     "WalTransaction",
+    "WorkerOptions",
     "columns_from_arrow",
 ]
 

@@ -12,11 +12,13 @@ from typing import Final, Self, Unpack
 from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
 
 # isort: split
+from tidelog.admin.blobs import AsyncBlobCalls
 from tidelog.admin.broadcasts import AsyncBroadcastCalls, BroadcastIds
 from tidelog.admin.channel_types import ChannelSettings
 from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.checkpoints import AsyncCheckpointCalls
 from tidelog.admin.journals import AsyncJournalCalls
+from tidelog.admin.mailboxes import AsyncMailboxCalls
 from tidelog.admin.nodes import AsyncNodeCalls
 from tidelog.admin.tokens import AsyncTokenCalls
 from tidelog.append.contents import as_messages
@@ -26,6 +28,9 @@ from tidelog.append.stream import AppendStream
 from tidelog.errors import InvalidRequestError
 from tidelog.groups.calls import AsyncGroupCalls
 from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.mailboxes.calls import ServerMessageCalls
+from tidelog.mailboxes.mailbox import AsyncMailbox
+from tidelog.mailboxes.operate_stream import OperateStream
 from tidelog.read import protocol as _requests
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start, position
 from tidelog.read.scan import AsyncScan, ScanCore
@@ -62,23 +67,27 @@ _CLIENT_ID: Final = re.compile(r"[!-~]{1,64}")
 class _ClientSession:
     """The state of a client in one event loop of one process."""
 
-    def __init__(self, transport: Transport, max_in_flight_bytes: int) -> None:
+    def __init__(self, transport: Transport, max_in_flight_bytes: int, timeout_s: float) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.get_running_loop()
         self.transport = transport
         self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
+        self.operations = OperateStream(transport, timeout_s=timeout_s, max_in_flight_bytes=max_in_flight_bytes)
         self.broadcast_ids = BroadcastIds(transport)
 
     @property
     def is_idle(self) -> bool:
-        """True if no append, call, scan or transaction is in progress."""
+        """True if no append, call, operation, scan or transaction is in progress."""
         transport = self.transport
-        return self.appends.is_idle and transport.is_idle and not transport.scans and not transport.open_transactions
+        is_idle = self.appends.is_idle and self.operations.is_idle and transport.is_idle
+        return is_idle and not transport.scans and not transport.open_transactions
 
     async def aclose(self, timeout_s: float) -> None:
         """Drain appends and other changes for at most ``timeout_s``, then close the connection."""
         try:
-            await asyncio.gather(self.appends.aclose(timeout_s), self.transport.drain(timeout_s))
+            await asyncio.gather(
+                self.appends.aclose(timeout_s), self.operations.aclose(timeout_s), self.transport.drain(timeout_s)
+            )
         finally:
             await self.transport.aclose()
 
@@ -149,6 +158,9 @@ class AsyncClient(
         self._open_session: _ClientSession | None = None
         self._is_closed = False
         self.journals = AsyncJournalCalls(self._transport, timeout_s)
+        self.mailboxes = AsyncMailboxCalls(self._transport, timeout_s)
+        self.message_calls = ServerMessageCalls(self._operations, timeout_s, retry)
+        self.blobs = AsyncBlobCalls(self._transport, timeout_s)
 
     def channel(self, name: str) -> AsyncChannel:
         """Return a handle for a channel. Does no I/O and does not validate the name."""
@@ -157,6 +169,10 @@ class AsyncClient(
     def vchannel(self, name: str) -> AsyncVchannel:
         """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return AsyncVchannel(self, name)
+
+    def mailbox(self, name: str) -> AsyncMailbox:
+        """Return a handle for a mailbox. Does no I/O and does not validate the name."""
+        return AsyncMailbox(self.message_calls, name)
 
     def wal(self) -> AsyncWal:
         """Return the client's log with a WAL accessor's interface and background readers. Does no I/O."""
@@ -484,12 +500,16 @@ class AsyncClient(
                 self.endpoint, client_id=self._own_client_id(), connect_timeout_s=self._connect_timeout_s,
                 retry=self._retry, tls=self._tls, token=self._token,
             )  # fmt: skip
-            session = self._open_session = _ClientSession(transport, self._max_in_flight_bytes)
+            session = self._open_session = _ClientSession(transport, self._max_in_flight_bytes, self.timeout_s)
         return session
 
     def _connection(self) -> tuple[Transport, AppendStream]:
         session = self._session()
         return session.transport, session.appends
+
+    def _operations(self) -> tuple[Transport, OperateStream]:
+        session = self._session()
+        return session.transport, session.operations
 
     def _own_client_id(self) -> str:
         """Return the client id. A forked child gets a new random one, unless the caller set ``client_id``."""

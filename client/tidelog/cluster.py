@@ -10,11 +10,15 @@ from tidelog.admin.channel_types import ChannelDescription, ChannelSettings, Cre
 from tidelog.admin.channels import partly_done
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.admin.journals import AsyncClusterJournalCalls
+from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
 from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError
 from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.mailboxes.calls import ClusterMessageCalls
+from tidelog.mailboxes.mailbox import AsyncMailbox
 from tidelog.routes import Routes
 from tidelog.transport.endpoints import check_address
+from tidelog.transport.retry import DEFAULT_RETRY
 
 _Result = TypeVar("_Result")
 # A node may take a moment to open a channel that was just assigned to it.
@@ -53,6 +57,8 @@ class AsyncCluster:
         self._routes: Routes | None = None
         self._is_closed = False
         self.journals = AsyncClusterJournalCalls(self._ask_any, timeout_s)
+        self.mailboxes = AsyncClusterMailboxCalls(self._ask_any, self.client_of, timeout_s)
+        self._message_calls = ClusterMessageCalls(self.mailboxes, options.get("retry", DEFAULT_RETRY))
 
     async def describe(self) -> ClusterDescription:
         """Return the cluster as one of its nodes sees it."""
@@ -79,6 +85,10 @@ class AsyncCluster:
     async def vchannel(self, name: str) -> AsyncVchannel:
         """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
         return (await self.client_of(name.partition("/")[0])).vchannel(name)
+
+    def mailbox(self, name: str) -> AsyncMailbox:
+        """Return a handle for a mailbox; its calls find the owner. Does no I/O."""
+        return AsyncMailbox(self._message_calls, name)
 
     async def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create a channel on the node with the fewest vchannels. Raises as ``AsyncClient.create_channel``."""

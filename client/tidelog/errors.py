@@ -42,6 +42,17 @@ The tree::
     │   ├── ConsumeForgottenError    find out what is missing, and seek there
     │   └── GroupPositionMovedError  resume at the group's position
     ├── JournalRevisionError         list the journals, then decide again
+    ├── MailboxError
+    │   ├── MailboxNotFoundError     create the mailbox, or correct the name
+    │   ├── MailboxAlreadyExistsError use it, or choose another name
+    │   ├── MailboxInUseError        change ``dead_letter`` of the other mailbox
+    │   ├── MailboxFullError         wait for workers, or raise ``max_messages``
+    │   ├── DeadLetterCycleError     choose another mailbox for dead letters
+    │   ├── DeliveriesRefusedError   check its ``failures``: the other deliveries were accepted
+    │   └── LockError                stop processing: another worker may process the message
+    │       ├── LockExpiredError     extend leases while a message is processed
+    │       └── AlreadyAcknowledgedError  nothing: the delivery was acknowledged before
+    ├── BlobNotFoundError            store the blob again
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnauthenticatedError         present a valid token or certificate
     ├── PermissionDeniedError        request the permission, or correct the name
@@ -159,6 +170,7 @@ class InvalidRequestError(
         "REASON_INVALID_ARGUMENT", "REASON_INVALID_NAME", "REASON_EMPTY_BATCH", "REASON_MESSAGE_TOO_LARGE",
         "REASON_BATCH_TOO_LARGE", "REASON_MALFORMED_COLUMNS", "REASON_CHECKSUM_MISMATCH", "REASON_RESERVED_PROPERTY",
         "REASON_VCHANNEL_NOT_IN_TRANSACTION", "REASON_WAL_NAME_MISMATCH", "REASON_MALFORMED_REQUEST",
+        "REASON_LEASE_TOO_LONG", "REASON_BODY_TOO_LARGE", "REASON_INVALID_DELAY", "REASON_BLOB_TOO_LARGE",
     ),
 ):  # fmt: skip
     """The request is invalid: a field, name, size or batch is not allowed. ``values`` states which."""
@@ -260,6 +272,52 @@ class JournalRevisionError(TidelogError, reasons=("REASON_JOURNAL_REVISION_MISMA
     name = text_value("The journal.")
     expected_revision = number_value("The revision that the caller expected; 0 for no journal.")
     revision = number_value("The revision of the journal; 0 if it does not exist.")
+
+
+class MailboxError(TidelogError):
+    """A mailbox refused the request."""
+
+    name = text_value("The mailbox.")
+
+
+class MailboxNotFoundError(MailboxError, reasons=("REASON_MAILBOX_NOT_EXIST",)):
+    """No mailbox has this name."""
+
+
+class MailboxAlreadyExistsError(MailboxError, reasons=("REASON_MAILBOX_ALREADY_EXISTS",)):
+    """A mailbox with this name exists already."""
+
+
+class MailboxInUseError(MailboxError, reasons=("REASON_MAILBOX_IN_USE",)):
+    """Another mailbox sends its dead letters to this one, so it was not deleted."""
+
+    mailbox = text_value("The other mailbox.")
+
+
+class MailboxFullError(MailboxError, reasons=("REASON_MAILBOX_FULL",)):
+    """The mailbox holds as many messages as its settings allow. Nothing was sent."""
+
+    max_messages = number_value("The limit.")
+
+
+class DeadLetterCycleError(MailboxError, reasons=("REASON_DEAD_LETTER_CYCLE",)):
+    """The dead letters of mailboxes would form a cycle. Nothing was changed."""
+
+    dead_letter = text_value("The mailbox that cannot receive the dead letters.")
+
+
+class LockError(MailboxError, reasons=("REASON_LOCK_UNKNOWN",)):
+    """The mailbox does not know the lock: it is invalid, of another mailbox, or ended too long ago."""
+
+    lock_id = text_value("The lock, 40 hexadecimal digits.")
+
+
+class LockExpiredError(LockError, reasons=("REASON_LOCK_EXPIRED",)):
+    """The lease of the lock has ended, and the message may have been delivered to another worker."""
+
+
+class AlreadyAcknowledgedError(LockError, reasons=("REASON_ALREADY_ACKNOWLEDGED",)):
+    """The delivery of the lock was confirmed or rejected before."""
 
 
 class BarrierNotReachedError(TidelogError, TimeoutError, reasons=("REASON_BARRIER_NOT_REACHED",)):

@@ -54,6 +54,8 @@ class TransactionResult:
         results: Position of its messages on each vchannel, by the names passed to ``append``; consecutive ticks.
         durability: Durability that the acknowledgement guarantees.
         duplicate: Whether an earlier attempt of the same commit had committed it.
+        sent: Ids of the messages that it sent to each mailbox, in order; empty if an earlier attempt had committed it.
+        sent_ids: The same for each mailbox, in the order of the first messages; ``sent`` has the names.
     """
 
     txn_id: int
@@ -62,6 +64,8 @@ class TransactionResult:
     results: Mapping[str, AppendResult]
     durability: Durability
     duplicate: bool = False
+    sent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sent_ids: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.TransactionError, ExitCode.CONFLICT),
     (tidelog.GroupNotFoundError, ExitCode.NOT_FOUND),
     (tidelog.GroupError, ExitCode.CONFLICT),
+    (tidelog.MailboxNotFoundError, ExitCode.NOT_FOUND),
+    (tidelog.MailboxError, ExitCode.CONFLICT),
     (tidelog.UnauthenticatedError, ExitCode.DENIED),
     (tidelog.CredentialsExpiredError, ExitCode.DENIED),
     (tidelog.PermissionDeniedError, ExitCode.DENIED),

@@ -6,8 +6,15 @@ An entry of ``tidelog.commands`` names a module with a function ``register(app)`
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
+_Group = Literal["tidelog.commands", "tidelog.checks"]
 
-def load(group: Literal["tidelog.commands", "tidelog.checks"], name: str) -> Any:
+
+def names(group: _Group) -> list[str]:
+    """Return the names of the entry points of a group."""
+    return [entry.name for entry in entry_points(group=group)]
+
+
+def load(group: _Group, name: str) -> Any:
     """Return what the entry point ``name`` refers to.
 
     Raises:

@@ -20,8 +20,8 @@ def encode(submissions: list[Submission]) -> Columns | bytes:
     """Return the encoded submissions: columns, or for transactions the bytes of ``_wire.transaction_field``."""
     transactions = [submission for submission in submissions if isinstance(submission, TransactionSubmission)]
     if transactions:
-        # A transaction with positions does not share its request.
-        return _wire.transaction_field(_wire_parts(transactions), transactions[0].positions)
+        # A transaction with companions does not share its request.
+        return _wire.transaction_field(_wire_parts(transactions), transactions[0].companions)
     if isinstance(submissions[0], ColumnsSubmission):
         assert len(submissions) == 1
         return submissions[0].columns

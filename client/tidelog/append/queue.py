@@ -12,7 +12,7 @@ from typing import Any, Final
 from tidelog.append.numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
-from tidelog.types import AppendResult, PositionCommit, TransactionResult
+from tidelog.types import AppendResult, TransactionResult
 from tidelog.wire.append_terms import AppendTerms
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
 
@@ -125,14 +125,14 @@ class TransactionSubmission(Submission):
         parts: Parts by vchannel, at least one; each has messages.
         vchannels: Vchannels of the parts, in order.
         messages_in_all: Number of messages.
-        positions: Consumer group positions that are committed with it.
+        companions: What commits with it, as a serialised Transaction without parts; empty for nothing.
         outcome: Result or error; None while it is unknown.
     """
 
     parts: Mapping[str, TransactionPart] = field(default_factory=dict)
     vchannels: tuple[str, ...] = field(init=False)
     messages_in_all: int = field(init=False)
-    positions: Sequence[PositionCommit] = ()
+    companions: bytes = b""
     outcome: TransactionResult | TidelogError | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class TransactionSubmission(Submission):
             if part.has_conditions:
                 # An unmet condition makes the server reject the whole request.
                 self.travels_alone = True
-        if self.messages_in_all > MAX_MESSAGES_PER_BATCH or self.positions:
+        if self.messages_in_all > MAX_MESSAGES_PER_BATCH or self.companions:
             self.travels_alone = True
 
     @property

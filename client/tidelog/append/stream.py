@@ -17,6 +17,7 @@ from tidelog.errors import (
     ClosedError,
     OverloadedError,
     PermissionDeniedError,
+    ShutdownError,
     TidelogError,
     UnauthenticatedError,
     UnavailableError,
@@ -24,34 +25,32 @@ from tidelog.errors import (
 from tidelog.transport.calls import closed_error
 from tidelog.transport.retry import may_repeat, retry_after_s
 from tidelog.transport.status import error_of_answer, error_of_status, max_request_bytes_of
-from tidelog.transport.stream_end import StreamEnd, half_close
+from tidelog.transport.stream_end import StreamEnd
 from tidelog.transport.transport import Transport, deadline_error
+from tidelog.transport.two_way import TwoWayStream
 from tidelog.types import AppendResult, TransactionResult
-from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import AppendTerms
 
 
 class AppendStream:
     """Sends submissions and settles their futures, over one gRPC stream that it opens on demand.
 
-    One task (``_run``) owns the stream; a child task writes and another reads. The first submission starts it and
-    ``aclose`` ends it. When the stream breaks, the outcome of sent batches is unknown, unless they are numbered:
-    numbered batches are resent over the next stream, and so is everything that was waiting.
+    One task (``_run``) owns the stream. The first submission starts it and ``aclose`` ends it. When the stream breaks,
+    the outcome of sent batches is unknown, unless they are numbered: numbered batches are resent over the next stream,
+    and so is everything that was waiting.
     """
 
     def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
         self._transport = transport
         self._queues = AppendQueues(max_in_flight_bytes=max_in_flight_bytes)
-        # Set when a batch may have become sendable; cleared by the writer.
-        self._wake = asyncio.Event()
+        self._stream = TwoWayStream(transport, "append", self._next_request, self._read, _unknown)
+        # Set when a batch may have become sendable.
+        self._wake = self._stream.wake
         # Set when the queue changed; wakes callers that wait for room, and `aclose`.
         self._changed = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self._call: Any = None
-        self._reader: asyncio.Task[TidelogError] | None = None
         # One per queue of transactions, and per queue of batches that are resent until they are answered.
         self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
-        self._was_broken = False
         # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
         self._lost_since_s: float | None = None
         # The server's maximum request size, known once it has rejected a larger request by ending the current stream.
@@ -204,7 +203,7 @@ class AppendStream:
                 timer.cancel()
         self._timer = self._release_timer = None
         if self._runner is not None:
-            await self._hang_up()
+            await self._stream.hang_up()
             self._runner.cancel()
             with suppress(asyncio.CancelledError):
                 await self._runner
@@ -234,17 +233,6 @@ class AppendStream:
         self._queues.release()
         self._wake.set()
 
-    async def _hang_up(self) -> None:
-        """Half-close the stream and wait for the server to end it, so that no part of it outlives the event loop."""
-        call, reader = self._call, self._reader
-        if call is None or reader is None:
-            return
-        with suppress(TimeoutError):
-            # The timeout covers the half-close as well: it blocks if the server does not read.
-            async with asyncio.timeout(_HANG_UP_S):
-                await half_close(call)
-                await asyncio.wait((reader,))
-
     async def _room(self) -> None:
         while not self._queues.has_room:
             self._check_open()
@@ -268,14 +256,16 @@ class AppendStream:
             if not self._queues.has_waiting:
                 continue
             try:
-                await self._connect()
+                await self._stream.connect()
                 call = self._transport.append_stream()
             except TidelogError as error:
                 self._queues.fail_waiting(error)
                 await self._lost(error)
             else:
-                await self._lost(await self._serve(call))
-                self._was_broken = True
+                self._max_request_bytes = inf
+                reason = await self._stream.serve(call)
+                self._queues.interrupted(reason, self._max_request_bytes)
+                await self._lost(reason)
 
     async def _lost(self, error: TidelogError) -> None:
         """Handle the end of a stream: back off unless answers had arrived; give up after ``Retry.give_up_s``."""
@@ -298,56 +288,9 @@ class AppendStream:
         # Open a new stream for what is left.
         self._wake.set()
 
-    async def _connect(self) -> None:
-        """Wait until the client is connected.
-
-        After a break gRPC may consider a dead connection alive until it writes to it. That would make the outcome of
-        the next appends unknown for no reason, so the first write is a call that can be retried.
-        """
-        transport = self._transport
-        # A close waits for submissions, and so for the connection that they need.
-        await transport.ready(transport.connect_timeout_s, holds_close=True)
-        if self._was_broken:
-            request = wal_service_pb2.GetWalNameRequest()
-            await transport.call(
-                transport.services.wal.GetWalName,
-                request,
-                timeout_s=transport.connect_timeout_s,
-                is_read=True,
-                holds_close=True,
-            )
-
-    async def _serve(self, call: Any) -> TidelogError:
-        """Write and read until the stream ends; then handle what is unanswered, and return the reason of the end."""
-        self._max_request_bytes = inf
-        reader = asyncio.create_task(self._read(call, StreamEnd(call)), name="tidelog-append-read")
-        self._call, self._reader = call, reader
-        writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
-        try:
-            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            if writer.done() and writer.exception() is None:
-                # The writer met the end of the call; the reader will meet it next, and gets the reason.
-                await asyncio.wait((reader,))
-            error = _reason_of_end(reader, writer)
-        finally:
-            call.cancel()
-            reader.cancel()
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-            self._call = self._reader = None
-        self._queues.interrupted(error, self._max_request_bytes)
-        return error
-
-    async def _write(self, call: Any) -> None:
-        # A write to an RPC that has ended raises one of these; the reader reports the reason.
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            while True:
-                batch = self._queues.next_batch()
-                if batch is None:
-                    await self._wake.wait()
-                    self._wake.clear()
-                else:
-                    await call.write(batch.request)
+    def _next_request(self) -> bytes | None:
+        batch = self._queues.next_batch()
+        return None if batch is None else batch.request
 
     async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
         """Settle batches as answers arrive; return the error for batches unanswered at the end of the stream."""
@@ -356,6 +299,8 @@ class AppendStream:
                 error = error_of_answer(response.error) if response.HasField("error") else None
                 self._queues.answered(response, error)
                 self._pauses_s = None
+                if isinstance(error, ShutdownError):
+                    self._stream.finish()
                 if error is not None and self._queues.has_releasable and self._release_timer is None:
                     self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
                 elif error is None and self._has_released:
@@ -376,25 +321,12 @@ class AppendStream:
         return _unknown("the server ended the stream")
 
 
-# An unavailable server must not delay the exit of a program whose appends are all settled.
-_HANG_UP_S = 1.0
 _NUMBERINGS_KEPT = 1_024
 
 
 def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:
     text = f"the append was sent but not answered ({why}): its messages may or may not be in the log"
     return AppendUnknownError(text, effect="unknown", values=values)
-
-
-def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
-    """Return the error for unanswered batches: the reader's, or one that reports a defect in either task."""
-    for task in (writer, reader):
-        defect = task.exception() if task.done() else None
-        if defect is not None:
-            unknown = _unknown(f"a defect of the client: {defect!r}")
-            unknown.__cause__ = defect
-            return unknown
-    return reader.result()
 
 
 def _give_up(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:

@@ -7,8 +7,10 @@ from tidelog.client import (
     DEFAULT_TIMEOUT_S,
     AsyncClient,
 )  # fmt: skip
+from tidelog.sync.blobs import BlobCalls
 from tidelog.sync.generated.client import ClientBase
 from tidelog.sync.journals import JournalCalls
+from tidelog.sync.mailboxes import MailboxCalls
 from tidelog.sync.wal import Wal
 from tidelog.transport.background import background
 from tidelog.transport.credentials import TlsOptions, TokenSource
@@ -42,6 +44,8 @@ class Client(ClientBase):
             max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id, tls=tls, token=token,
         )  # fmt: skip
         self.journals = JournalCalls(self._client.journals)
+        self.mailboxes = MailboxCalls(self._client.mailboxes)
+        self.blobs = BlobCalls(self._client.blobs)
         background.add(self._client)
 
     def wal(self) -> Wal:

@@ -8,6 +8,7 @@ from tidelog.cluster import AsyncCluster
 from tidelog.sync.client import Client
 from tidelog.sync.generated.cluster import ClusterBase
 from tidelog.sync.journals import JournalCalls
+from tidelog.sync.mailboxes import MailboxCalls
 from tidelog.transport.background import background
 
 
@@ -22,6 +23,7 @@ class Cluster(ClusterBase):
         self.endpoints = self._cluster.endpoints
         self.timeout_s = timeout_s
         self.journals = JournalCalls(self._cluster.journals)
+        self.mailboxes = MailboxCalls(self._cluster.mailboxes)
         self._options = options
         self._clients: dict[str, Client] = {}
         background.add(self._cluster)

@@ -55,8 +55,8 @@ def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError
     return class_of_reason(reason)(message, effect=effect, values=detail.values)
 
 
-def error_of_answer(answer: wal_service_pb2.AppendError) -> TidelogError:
-    """Return the error of one batch of an append stream."""
+def error_of_answer(answer: wal_service_pb2.AppendError | error_pb2.CallError) -> TidelogError:
+    """Return the error of a part of a call, such as one batch of an append stream."""
     return error_of_detail(answer.message, answer.detail)
 
 

@@ -21,12 +21,14 @@ from tidelog.transport.retry import Retry, may_repeat, retry_after_s
 from tidelog.transport.status import error_of_status
 from tidelog.v1 import (
     backup_service_pb2_grpc,
+    blob_service_pb2_grpc,
     broadcast_service_pb2_grpc,
     channel_service_pb2_grpc,
     cluster_service_pb2_grpc,
     group_service_pb2,
     group_service_pb2_grpc,
     journal_service_pb2_grpc,
+    mailbox_service_pb2_grpc,
     token_service_pb2_grpc,
     transaction_service_pb2_grpc,
     wal_service_pb2,
@@ -89,6 +91,8 @@ _STUBS: Final[tuple[Callable[[Any], Any], ...]] = (
     token_service_pb2_grpc.TokenServiceStub,
     backup_service_pb2_grpc.BackupServiceStub,
     journal_service_pb2_grpc.JournalServiceStub,
+    mailbox_service_pb2_grpc.MailboxServiceStub,
+    blob_service_pb2_grpc.BlobServiceStub,
 )
 
 
@@ -121,7 +125,7 @@ class Connection:
         append_stream: Method AppendStream, with requests as bytes.
         scan: Method Scan, with responses as bytes.
         join_group: Method JoinGroup.
-        wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals: Stubs of the services.
+        wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals, mailboxes, blobs: Stubs.
         scans: Number of scans and long-waiting calls in progress on it.
     """
 
@@ -138,6 +142,8 @@ class Connection:
     tokens: Any
     backups: Any
     journals: Any
+    mailboxes: Any
+    blobs: Any
     scans: int = 0
 
 

@@ -23,8 +23,8 @@ from tidelog.errors import (
 )
 from tidelog.transport.calls import closed_error
 from tidelog.transport.transport import Transport
-from tidelog.types import AppendResult, PositionCommit, TransactionResult
-from tidelog.v1 import transaction_service_pb2
+from tidelog.types import AppendResult, TransactionResult
+from tidelog.v1 import transaction_service_pb2, wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog.wire.columns import Columns
@@ -127,7 +127,7 @@ class StagedTransaction:
         self,
         terms: AppendTerms,
         conditions: Mapping[str, tuple[int | None, int | None]],
-        positions: Sequence[PositionCommit],
+        companions: wal_service_pb2.Transaction,
         *,
         barrier_tick: int,
         timeout_s: float,
@@ -137,7 +137,7 @@ class StagedTransaction:
         Args:
             terms: Durability of the commit.
             conditions: Expected last tick and fencing token by full name of the vchannel.
-            positions: Positions of consumer groups to commit with it.
+            companions: What else to commit with it, as a transaction without parts.
             barrier_tick: Tick that every tick of the transaction must exceed; 0 for no barrier.
             timeout_s: Maximum time for the commit.
 
@@ -156,7 +156,7 @@ class StagedTransaction:
                 )
                 for vchannel, (expected_last_tick, fencing_token) in conditions.items()
             ],
-            barrier_tick=barrier_tick, positions=map(_wire.position_commit, positions),
+            barrier_tick=barrier_tick, positions=companions.positions, sends=companions.sends, acks=companions.acks,
         )  # fmt: skip
         # Set before the call, which may be cancelled.
         was_in_doubt, self._may_be_committed = self._may_be_committed, True

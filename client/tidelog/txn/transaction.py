@@ -22,9 +22,10 @@ from tidelog.errors import (
     TransactionExpiredError,
     TransactionStateError,
 )
-from tidelog.tick import MAX_TICK
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.transport import Transport, deadline_error
+from tidelog.txn.companions import Acknowledgeable, Companions, Sendable
+from tidelog.txn.conditions import check_barrier_tick, check_names, full_name, one_value
 from tidelog.txn.options import HasCommits
 from tidelog.txn.staged import StagedTransaction
 from tidelog.types import Durability, PositionCommit, PreparedTransaction, TransactionResult
@@ -97,10 +98,7 @@ class AsyncTransaction:
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
         self._barrier_tick = 0
-        # By group and vchannel.
-        self._positions: dict[tuple[str, str], PositionCommit] = {}
-        # The consumers with positions among them.
-        self._consumers: list[HasCommits] = []
+        self._companions = Companions()
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
@@ -169,8 +167,8 @@ class AsyncTransaction:
             check_fencing_token(fencing_token)
         check_barrier_tick(barrier_tick)
         part = self._parts.get(vchannel) or TransactionPart()
-        expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
-        fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
+        expected_last_tick = one_value("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
+        fencing_token = one_value("fencing_token", vchannel, part.fencing_token, fencing_token)
         part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
         self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
         part.messages.extend(several)
@@ -200,7 +198,7 @@ class AsyncTransaction:
             self._check(_State.OPEN)
             part = self._parts.setdefault(vchannel, TransactionPart())
             staged = self._staged or await self._begin()
-            _check_names(self._parts)
+            check_names(self._parts)
             await self._stage_part(staged, vchannel)
             async with staging_time(self._timeout_s):
                 await staged.stage_columns(full_name(vchannel), columns)
@@ -236,8 +234,10 @@ class AsyncTransaction:
             parts = self._parts.values()
             if any(part.has_conditions for part in parts):
                 raise InvalidRequestError("a transaction with conditions cannot be prepared: commit it")
-            if self._positions or self._barrier_tick:
-                raise InvalidRequestError("a transaction with positions or a barrier cannot be prepared: commit it")
+            if self._companions.positions or self._companions.has_mailboxes or self._barrier_tick:
+                raise InvalidRequestError(
+                    "a transaction with positions, mailboxes or a barrier cannot be prepared: commit it"
+                )
             messages = sum(part.count for part in parts)
             if not messages:
                 self._abandon()
@@ -266,12 +266,39 @@ class AsyncTransaction:
             ValueError: The consumer commits automatically.
         """
         self._check(_State.OPEN)
-        if isinstance(source, HasCommits):
-            self._consumers.append(source)
-            commits: Iterable[PositionCommit] = source.commits()
-        else:
-            commits = source
-        self._positions.update({(commit.group, commit.vchannel): commit for commit in commits})
+        self._companions.add_positions(source)
+
+    def send(self, mailbox: str, message: bytes | Sendable) -> None:
+        """Send a message to a mailbox when the transaction commits.
+
+        The mailbox must belong to the node of the vchannels. ``TransactionResult.sent`` has the ids of the messages.
+
+        Args:
+            mailbox: Name of the mailbox.
+            message: The body, or an ``OutgoingMessage``.
+
+        Raises:
+            InvalidRequestError: The transaction has 1,000 messages and deliveries of mailboxes. Nothing was added.
+            TransactionStateError: The transaction is over.
+            TypeError, ValueError: The message is invalid. Nothing was added.
+        """
+        self._check(_State.OPEN)
+        self._companions.add_message(mailbox, message)
+
+    def ack(self, delivery: Acknowledgeable) -> None:
+        """Confirm a delivery of a mailbox when the transaction commits.
+
+        So a job is done once: if its lease is lost before the commit, the commit is refused with LockError, and nothing
+        of the transaction is in the log. The mailbox must belong to the node of the vchannels.
+
+        Raises:
+            InvalidRequestError: The transaction confirms it already, or has 1,000 messages and deliveries of mailboxes.
+                Nothing was added.
+            TransactionStateError: The transaction is over.
+            TypeError: ``delivery`` is no delivery.
+        """
+        self._check(_State.OPEN)
+        self._companions.add_delivery(delivery)
 
     async def stage(self) -> None:
         """Stage gathered messages while there are enough to fill a batch; for the synchronous twin.
@@ -294,7 +321,7 @@ class AsyncTransaction:
         return vchannel if is_due else None
 
     async def _begin(self) -> StagedTransaction:
-        _check_names(self._parts)
+        check_names(self._parts)
         transport, appends = self._connection()
         staged = self._staged = await StagedTransaction.begin(
             transport, appends, keepalive_s=self._keepalive_s, timeout_s=self._timeout_s
@@ -330,6 +357,7 @@ class AsyncTransaction:
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
             GroupFencedError, GroupError: A position cannot be committed. Nothing was appended.
+            LockError, MailboxError: A delivery cannot be confirmed, or a message not sent. Nothing was appended.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError: It is too large, or a message or name is invalid. Nothing was appended.
             AppendUnknownError: Its outcome was not known in time: call again to learn it. If it cannot be learned, the
@@ -350,7 +378,7 @@ class AsyncTransaction:
         async with self._staging:
             # After staging in progress; of several concurrent commits the first one sends.
             if self._state is _State.OPEN:
-                if not self._parts:
+                if not self._parts and not self._companions.has_mailboxes:
                     try:
                         await self._commit_positions_alone()
                     except _LOST_POSITIONS as error:
@@ -426,7 +454,7 @@ class AsyncTransaction:
         appends.
         """
         async with self._closing():
-            if self._staged is None and not self.is_due and not self._barrier_tick:
+            if self._parts and self._staged is None and not self.is_due and not self._barrier_tick:
                 self._submit()
             else:
                 await self._stage_rest()
@@ -435,7 +463,7 @@ class AsyncTransaction:
     async def _stage_rest(self) -> StagedTransaction:
         """Stage the gathered messages, and return once everything is staged."""
         staged = self._staged or await self._begin()
-        _check_names(self._parts)
+        check_names(self._parts)
         for vchannel in [name for name, part in self._parts.items() if part.messages]:
             await self._stage_part(staged, vchannel)
         await staged.settled(self._timeout_s)
@@ -478,7 +506,7 @@ class AsyncTransaction:
         }
         try:
             result = await staged.commit(
-                self._terms, conditions, tuple(self._positions.values()), barrier_tick=self._barrier_tick,
+                self._terms, conditions, self._companions.to_wire(), barrier_tick=self._barrier_tick,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
         except TidelogError as error:
@@ -499,30 +527,26 @@ class AsyncTransaction:
             self._size_bytes,
             future,
             parts=dict(self._parts),
-            positions=tuple(self._positions.values()),
+            companions=self._companions.to_wire().SerializeToString(),
         )
         stream.commit(self._terms, submission)
         self._sent, self._state = (stream, submission), _State.COMMITTING
 
     def _note_committed(self) -> None:
         self._state = _State.COMMITTED
-        consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
-            consumer.note_committed(self._positions.values())
+        if self._result is not None and self._companions.has_mailboxes:
+            self._result = replace(self._result, sent=self._companions.sent(self._result))
+        self._companions.note_committed()
 
     def _rewind(self, cause: TidelogError | None) -> None:
         """Make the consumers deliver uncommitted messages again."""
-        consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
-            consumer.rewind(cause)
+        self._companions.rewind(cause)
 
     async def _commit_positions_alone(self) -> None:
         """Commit a transaction without messages."""
-        if self._positions:
+        if positions := self._companions.positions.values():
             transport, _ = self._connection()
-            request = group_service_pb2.CommitPositionsRequest(
-                positions=map(_wire.position_commit, self._positions.values())
-            )
+            request = group_service_pb2.CommitPositionsRequest(positions=map(_wire.position_commit, positions))
             await transport.call(
                 transport.services.groups.CommitPositions,
                 request,
@@ -560,36 +584,7 @@ async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
         raise deadline_error("the next batch of the transaction", timeout_s) from None
 
 
-def check_barrier_tick(barrier_tick: int | None) -> None:
-    """Raise ValueError unless ``barrier_tick`` is None or in 0 … 2**63 - 1."""
-    if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
-        raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
-
-
-def full_name(vchannel: str) -> str:
-    """Return ``vchannel`` with its index; a name without index means index 0."""
-    return vchannel if "/" in vchannel else f"{vchannel}/0"
-
-
-def _check_names(vchannels: Iterable[str]) -> None:
-    """Raise InvalidRequestError if one vchannel has two names."""
-    seen: set[str] = set()
-    for name in map(full_name, vchannels):
-        if name in seen:
-            raise InvalidRequestError(f"the transaction appends to {name} under two names: use one of them")
-        seen.add(name)
-
-
 def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:
     """Stop the keepalives of a garbage-collected transaction; may be called on any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(staged.forget)
-
-
-def _same(name: str, vchannel: str, earlier: int | None, later: int | None) -> int | None:
-    """Return the value of a condition, the same for all appends to a vchannel. Raises InvalidRequestError."""
-    if earlier is not None and later is not None and earlier != later:
-        raise InvalidRequestError(
-            f"{name} of {vchannel} is {later}, but {earlier} in an earlier append of the transaction: use one value"
-        )
-    return earlier if later is None else later

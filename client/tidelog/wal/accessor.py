@@ -13,9 +13,10 @@ from tidelog.errors import TidelogError
 from tidelog.read.positions import EARLIEST, FOLLOW, Positions, Start
 from tidelog.read.scan import Signal
 from tidelog.tick import Tick
+from tidelog.txn.conditions import check_barrier_tick, full_name
 from tidelog.txn.options import TransactionOptions
 from tidelog.txn.together import append_together
-from tidelog.txn.transaction import AsyncTransaction, check_barrier_tick, full_name
+from tidelog.txn.transaction import AsyncTransaction
 from tidelog.types import AppendResult, Durability
 from tidelog.wal.deliver_filters import ReadOptions, filter_options
 from tidelog.wal.message_handler import Handler, HandlerCalls, calls_here

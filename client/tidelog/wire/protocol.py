@@ -121,11 +121,12 @@ class WirePart:
     fencing_token: int | None = None
 
 
-def transaction_field(parts: Sequence[WirePart], positions: Sequence[PositionCommit] = ()) -> bytes:
-    """Return the bytes of a transaction in an AppendStreamRequest."""
-    encoded = b"".join(_PARTS + varint(len(part)) + part for part in map(_part_bytes, parts))
-    if positions:
-        encoded += wal_service_pb2.Transaction(positions=map(position_commit, positions)).SerializeToString()
+def transaction_field(parts: Sequence[WirePart], companions: bytes = b"") -> bytes:
+    """Return the bytes of a transaction in an AppendStreamRequest.
+
+    ``companions`` are the other fields of the transaction, serialised.
+    """
+    encoded = b"".join(_PARTS + varint(len(part)) + part for part in map(_part_bytes, parts)) + companions
     return _REQUEST_TRANSACTION + varint(len(encoded)) + encoded
 
 
@@ -211,10 +212,16 @@ def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionRes
     result = wire.result
     parts = list(map(append_result, result.parts))
     results = {name: part for name, part in zip(wire.vchannels, parts, strict=True) if name}
+    # Without messages, the commit was synced: it has deliveries or messages of mailboxes.
+    durability, duplicate = (parts[0].durability, parts[0].duplicate) if parts else ("sync", False)
     return TransactionResult(
-        result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, parts[0].durability,
-        parts[0].duplicate,
+        result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, durability, duplicate,
+        sent_ids=_sent_ids(result),
     )  # fmt: skip
+
+
+def _sent_ids(wire: wal_service_pb2.TransactionResult) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(each.ids) for each in wire.sent)
 
 
 def check_app_version(app_version: int) -> None:
@@ -257,7 +264,7 @@ def transaction_results(
         parts = list(results.values())
         yield TransactionResult(
             wire.txn_id + number, Tick(wire.first_tick), Tick(wire.last_tick), results, parts[0].durability,
-            parts[0].duplicate,
+            parts[0].duplicate, sent_ids=_sent_ids(wire),
         )  # fmt: skip
 
 

@@ -128,7 +128,10 @@ def list_channels(
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="List system channels too: the audit log, and the channels of journals.")
+        bool,
+        typer.Option(
+            "--all", "-a", help="List system channels too: the audit log, and the channels of journals and mailboxes."
+        ),
     ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,

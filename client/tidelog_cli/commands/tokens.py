@@ -34,8 +34,8 @@ def create(
             "--allow",
             "-a",
             show_default=False,
-            help="Permission: VERB:PATTERN, e.g. append:orders or read:orders.*; or admin.read, admin.write. "
-            "Repeatable.",
+            help="Permission: VERB:PATTERN, e.g. append:orders, read:orders.* or mailbox.send:orders/*; or "
+            "admin.read, admin.write. Repeatable.",
         ),
     ],
     lifetime: Annotated[str, typer.Option(help="Lifetime of the token, e.g. 90m, 12h or 30d; at most 366d.")] = "30d",

@@ -68,7 +68,7 @@ def top(
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     output: OutputOption = None,
 ) -> None:
-    """Show rates, latencies, the busiest channels, the groups with the greatest lag, disk and memory.
+    """Show rates, latencies, the busiest channels, the groups with the greatest lag, mailboxes, disk and memory.
 
     On a terminal the display refreshes itself. Otherwise, or with -o jsonl, it prints one JSON object per interval.
     """
@@ -137,6 +137,10 @@ def record(before: Sample, after: Sample) -> dict[str, object]:
         "scanners": int(now.get("tidelog_scanners", 0)),
         "open_txns": int(now.get("tidelog_open_txns", 0)),
         "channels": int(now.get("tidelog_channels", 0)),
+        "mailboxes": int(now.get("tidelog_mailboxes_open", 0)),
+        "damaged_mailboxes": int(now.get("tidelog_mailboxes_unloadable", 0)),
+        "oldest_mailbox_message_s": round(now.get("tidelog_mailboxes_oldest_available_seconds", 0.0), 3),
+        "waiting_fetches": int(now.get("tidelog_mailbox_waiting_fetches", 0)),
         "is_ready": now.get("tidelog_ready", 1.0) == 1.0,
         "disk_free_gib": round(now.get("tidelog_disk_free_bytes", 0.0) / (1 << 30), 2),
         "memory_mib": round(now.get("process_resident_memory_bytes", 0.0) / _MIB, 1),

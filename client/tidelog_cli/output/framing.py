@@ -105,11 +105,11 @@ def json_of_message(message: StoredMessage) -> dict[str, object]:
     }
     shown |= {"txn_id": str(message.txn_id)} if message.txn_id is not None else {}
     shown |= {"broadcast_id": str(message.broadcast_id)} if message.broadcast_id is not None else {}
-    shown |= _json_of_bytes("key", message.key) if message.key is not None else {}
+    shown |= json_of_bytes("key", message.key) if message.key is not None else {}
     shown |= {"type": message.type} if message.type else {}
     shown |= {"properties": dict(message.properties)} if message.properties else {}
     shown |= {"event_time_ms": message.event_time_ms} if message.event_time is not None else {}
-    return shown | _json_of_bytes("payload", message.payload)
+    return shown | json_of_bytes("payload", message.payload)
 
 
 def message_of_json(fields: Mapping[str, Any]) -> Message:
@@ -124,7 +124,7 @@ def message_of_json(fields: Mapping[str, Any]) -> Message:
     """
     if unknown := fields.keys() - _FIELDS - _PASSED_OVER:
         raise ValueError(f"unknown field '{min(unknown)}', expected {', '.join(sorted(_FIELDS))}")
-    payload = _bytes_of_json(fields, "payload")
+    payload = bytes_of_json(fields, "payload")
     if payload is None:
         raise ValueError("neither 'payload' nor 'payload_base64' is present, expected one")
     message_type, properties = fields.get("type", 0), fields.get("properties", {})
@@ -134,7 +134,7 @@ def message_of_json(fields: Mapping[str, Any]) -> Message:
         raise ValueError("'properties' must be an object of strings")
     return Message(
         payload,
-        key=_bytes_of_json(fields, "key"),
+        key=bytes_of_json(fields, "key"),
         type=message_type,
         properties=properties,
         event_time=_event_time(fields.get("event_time_ms")),
@@ -259,14 +259,16 @@ def _bounded(chunk: bytes, before: bytearray) -> bytes:
     return chunk
 
 
-def _json_of_bytes(name: str, content: bytes) -> dict[str, object]:
+def json_of_bytes(name: str, content: bytes) -> dict[str, object]:
+    """Return the field ``name`` with UTF-8, or ``name_base64``."""
     try:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content).decode()}
 
 
-def _bytes_of_json(fields: Mapping[str, Any], name: str) -> bytes | None:
+def bytes_of_json(fields: Mapping[str, Any], name: str) -> bytes | None:
+    """Return the bytes that ``json_of_bytes`` has encoded; None without the field. Raises ValueError."""
     text, encoded = fields.get(name), fields.get(f"{name}_base64")
     if text is not None and encoded is not None:
         raise ValueError(f"'{name}' and '{name}_base64' are both present, expected one")

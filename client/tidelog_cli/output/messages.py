@@ -93,16 +93,16 @@ class _Table:
             self._is_first = False
         for message in messages:
             time = message.tick.time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-            key = _shown(message.key) if message.key is not None else ""
+            key = shown(message.key) if message.key is not None else ""
             head = f"{message.tick:<19} {time} {message.vchannel:<16} {message.type:>4} {key:<12} "
-            print(head + _shown(message.payload)[: max(_MIN_PAYLOAD_COLUMNS, self._width - len(head))])
+            print(head + shown(message.payload)[: max(_MIN_PAYLOAD_COLUMNS, self._width - len(head))])
         sys.stdout.flush()
 
     def finish(self) -> None:
         """No-op."""
 
 
-def _shown(content: bytes) -> str:
+def shown(content: bytes) -> str:
     """Return bytes as text, with characters escaped that a terminal would interpret."""
     text = content.decode("utf-8", "backslashreplace")
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

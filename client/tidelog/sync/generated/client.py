@@ -18,6 +18,7 @@ from tidelog.sync.generated.handles import Channel, Vchannel
 from tidelog.sync.generated.nodes import NodeCalls
 from tidelog.sync.generated.tokens import TokenCalls
 from tidelog.sync.generated.transactions import TransactionCalls
+from tidelog.sync.mailbox import Mailbox
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
 from tidelog.sync.transaction import Transaction
@@ -40,6 +41,10 @@ class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, Nod
     def vchannel(self, name: str) -> Vchannel:
         """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return Vchannel(self, name)
+
+    def mailbox(self, name: str) -> Mailbox:
+        """Return a handle for a mailbox. Does no I/O and does not validate the name."""
+        return Mailbox(self._client.mailbox(name))
 
     def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> Channel:
         """Create a channel if it does not exist, and return its handle. An existing channel keeps its retention.

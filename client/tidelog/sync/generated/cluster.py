@@ -10,6 +10,7 @@ from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.cluster import AsyncCluster
 from tidelog.sync.client import Client
 from tidelog.sync.generated.handles import Channel, Vchannel
+from tidelog.sync.mailbox import Mailbox
 from tidelog.transport.background import background
 
 
@@ -42,6 +43,10 @@ class ClusterBase(ABC):
     def vchannel(self, name: str) -> Vchannel:
         """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
         return self.client_of(name.partition("/")[0]).vchannel(name)
+
+    def mailbox(self, name: str) -> Mailbox:
+        """Return a handle for a mailbox; its calls find the owner. Does no I/O."""
+        return Mailbox(self._cluster.mailbox(name))
 
     def create_channel(self, name: str, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create a channel on the node with the fewest vchannels. Raises as ``Client.create_channel``."""

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.transport.background import background
+from tidelog.txn.companions import Acknowledgeable, Sendable
 from tidelog.txn.options import HasCommits
 from tidelog.txn.transaction import AsyncTransaction
 from tidelog.types import PositionCommit, PreparedTransaction, TransactionResult
@@ -80,6 +81,38 @@ class TransactionBase:
         with self._lock:
             self._transaction.commit_positions(source)
 
+    def send(self, mailbox: str, message: bytes | Sendable) -> None:
+        """Send a message to a mailbox when the transaction commits.
+
+        The mailbox must belong to the node of the vchannels. ``TransactionResult.sent`` has the ids of the messages.
+
+        Args:
+            mailbox: Name of the mailbox.
+            message: The body, or an ``OutgoingMessage``.
+
+        Raises:
+            InvalidRequestError: The transaction has 1,000 messages and deliveries of mailboxes. Nothing was added.
+            TransactionStateError: The transaction is over.
+            TypeError, ValueError: The message is invalid. Nothing was added.
+        """
+        with self._lock:
+            self._transaction.send(mailbox, message)
+
+    def ack(self, delivery: Acknowledgeable) -> None:
+        """Confirm a delivery of a mailbox when the transaction commits.
+
+        So a job is done once: if its lease is lost before the commit, the commit is refused with LockError, and nothing
+        of the transaction is in the log. The mailbox must belong to the node of the vchannels.
+
+        Raises:
+            InvalidRequestError: The transaction confirms it already, or has 1,000 messages and deliveries of mailboxes.
+                Nothing was added.
+            TransactionStateError: The transaction is over.
+            TypeError: ``delivery`` is no delivery.
+        """
+        with self._lock:
+            self._transaction.ack(delivery)
+
     def commit(self) -> TransactionResult | None:
         """Commit, and return the positions of the messages once they are durable; None if there are no messages.
 
@@ -90,6 +123,7 @@ class TransactionBase:
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
             GroupFencedError, GroupError: A position cannot be committed. Nothing was appended.
+            LockError, MailboxError: A delivery cannot be confirmed, or a message not sent. Nothing was appended.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError: It is too large, or a message or name is invalid. Nothing was appended.
             AppendUnknownError: Its outcome was not known in time: call again to learn it. If it cannot be learned, the

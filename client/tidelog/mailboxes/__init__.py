@@ -1,0 +1,1 @@
+"""Messages of mailboxes: sending, fetching, acknowledging, and workers."""

@@ -1,0 +1,322 @@
+"""The deliveries of a worker: fetches them ahead, extends their leases, and returns them when the worker ends."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
+
+from tidelog.errors import (
+    AlreadyAcknowledgedError,
+    ClosedError,
+    DeadlineError,
+    LockError,
+    TidelogError,
+    UnavailableError,
+    copy_of,
+)
+from tidelog.mailboxes.deliveries import DeliveryCalls, DeliveryFields
+from tidelog.mailboxes.errors import DeliveriesRefusedError
+from tidelog.mailboxes.leases import LeaseTable
+from tidelog.mailboxes.types import Duration
+from tidelog.transport.retry import Retry, retry_after_s
+from tidelog.v1 import mailbox_service_pb2 as pb
+
+_log: Final = logging.getLogger("tidelog")
+How = Literal["ack", "reject", "return"]
+"""How a delivery ends: confirmed, rejected with back-off, or rejected without delay."""
+_WAIT_S: Final = 20.0
+# Pause after a failed extension, as a part of the period between extensions.
+_AGAIN: Final = 0.1
+_MAX_FETCH: Final = 1_000
+
+
+class FeedMailbox(DeliveryCalls, Protocol):
+    """The calls of AsyncMailbox that a feed makes."""
+
+    name: str
+
+    async def fetch_response(
+        self, max_messages: int, *, lease: Duration | None, wait: Duration, max_bytes: int = 0
+    ) -> pb.FetchResponse:
+        """See ``AsyncMailbox.fetch_response``."""
+
+
+class DeliveryFeed:
+    """Deliveries under leases that are extended until they are settled. Lives on one event loop."""
+
+    def __init__(
+        self,
+        mailbox: FeedMailbox,
+        make: Callable[[pb.Delivery, int], Any],
+        retry: Retry,
+        *,
+        concurrency: int,
+        prefetch: int,
+        lease_s: float,
+    ) -> None:
+        """Create the feed; ``start`` begins to fetch.
+
+        Args:
+            mailbox: The mailbox.
+            make: Returns the delivery for a message and the end of its lease.
+            retry: Backoff and time limit of fetches.
+            concurrency: Number of deliveries that may be taken at a time.
+            prefetch: Number of further deliveries to hold ready.
+            lease_s: Duration of the leases in seconds.
+        """
+        self._mailbox = mailbox
+        self._make = make
+        self._retry = retry
+        self._concurrency = concurrency
+        self._capacity = concurrency + prefetch
+        self._leases = LeaseTable(lease_s)
+        # Deliveries under a lease by lock, ready or taken; those taken have a callback for the loss of the lease.
+        self._held: dict[bytes, Any] = {}
+        self._taken: dict[bytes, Callable[[], None] | None] = {}
+        self._ready: deque[Any] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._has_room = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._returning: asyncio.Task[None] | None = None
+        self._failure: TidelogError | None = None
+        self.is_stopping = False
+        self._clock = asyncio.get_running_loop().time
+
+    def start(self) -> None:
+        """Begin to fetch and to extend leases."""
+        self._tasks = [
+            asyncio.create_task(self._fetch(), name="tidelog-worker-fetch"),
+            asyncio.create_task(self._extend(), name="tidelog-worker-extend"),
+        ]
+
+    async def take(self) -> Any:
+        """Return the next delivery with a valid lease; None once the feed is stopping.
+
+        Raises:
+            TidelogError: The mailbox cannot be fetched from.
+        """
+        while True:
+            if self._failure is not None:
+                raise copy_of(self._failure)
+            if self.is_stopping:
+                return None
+            while self._ready and len(self._taken) < self._concurrency:
+                delivery = self._ready.popleft()
+                if self._leases.is_valid(delivery.lock, self._clock()):
+                    self._taken[delivery.lock] = None
+                    self._has_room.set()
+                    return delivery
+                self._lose(delivery.lock)
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                # It may have been woken already, instead of another one.
+                self._wake_takers()
+                raise
+
+    def on_lost(self, delivery: DeliveryFields, call: Callable[[], None]) -> None:
+        """Call ``call`` if the lease of a taken delivery is lost: at once if it is lost already."""
+        if delivery.is_lost:
+            call()
+        elif delivery.lock in self._taken:
+            self._taken[delivery.lock] = call
+
+    def release(self, delivery: DeliveryFields) -> None:
+        """Stop extending the lease of a taken delivery, which is settled or given up."""
+        self._forget(delivery.lock)
+        self._wake_takers()
+
+    def stop(self) -> None:
+        """Stop fetching, and return the deliveries that are ready to the mailbox. Taken ones keep their leases."""
+        if self.is_stopping:
+            return
+        self.is_stopping = True
+        if self._tasks:
+            self._tasks[0].cancel()
+            self._returning = asyncio.create_task(self._return_ready(), name="tidelog-worker-return")
+        self._wake_takers()
+
+    async def aclose(self) -> None:
+        """Stop, wait until deliveries that were ready are returned, and stop extending leases."""
+        self.stop()
+        if self._returning is not None:
+            await asyncio.gather(self._returning, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lock in list(self._held):
+            self._forget(lock)
+
+    # -- Fetching ------------------------------------------------------------------------------------------
+
+    async def _fetch(self) -> None:
+        try:
+            while True:
+                await self._room()
+                for delivery in await self._fetched(min(self._capacity - len(self._held), _MAX_FETCH)):
+                    self._held[delivery.lock] = delivery
+                    self._ready.append(delivery)
+                self._wake_takers()
+        except TidelogError as error:
+            self._fail(error)
+        except Exception as defect:  # noqa: BLE001 - takers would wait indefinitely
+            failure = TidelogError(f"a defect of the client: {defect!r}")
+            failure.__cause__ = defect
+            self._fail(failure)
+
+    async def _room(self) -> None:
+        """Wait until half of the capacity is free, or no delivery is ready."""
+        while True:
+            room = self._capacity - len(self._held)
+            if room > 0 and (2 * room >= self._capacity or not self._ready):
+                return
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def _fetched(self, count: int) -> Sequence[Any]:
+        """Fetch, and retry while the server does not answer, for ``Retry.give_up_s``."""
+        pauses_s = self._retry.pauses_s()
+        lost_since_s: float | None = None
+        while True:
+            try:
+                answer = await self._mailbox.fetch_response(count, lease=self._leases.lease_s, wait=_WAIT_S)
+            except (UnavailableError, DeadlineError) as error:
+                now_s = self._clock()
+                if lost_since_s is None:
+                    lost_since_s = now_s
+                    _log.warning("the worker of mailbox %s waits for the server: %s", self._mailbox.name, error)
+                pause_s = max(next(pauses_s), retry_after_s(error))
+                if now_s + pause_s - lost_since_s >= self._retry.give_up_s:
+                    raise
+                await asyncio.sleep(pause_s)
+            else:
+                self._leases.add([each.lock_id for each in answer.deliveries], self._clock())
+                return [self._make(each, answer.leased_until_ms) for each in answer.deliveries]
+
+    def _fail(self, error: TidelogError) -> None:
+        self._failure = error
+        self._wake_takers()
+
+    def _wake_takers(self) -> None:
+        """Wake as many takers as can take a delivery; all of them at the end."""
+        is_over = self.is_stopping or self._failure is not None
+        left = len(self._takers) if is_over else min(len(self._ready), self._concurrency - len(self._taken))
+        while left > 0 and self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                left -= 1
+
+    # -- Leases --------------------------------------------------------------------------------------------
+
+    async def _extend(self) -> None:
+        pause_s = period_s = self._leases.period_s
+        while True:
+            await asyncio.sleep(max(0.0, min(pause_s, self._leases.next_end_s() - self._clock())))
+            for lock in self._leases.take_ended(self._clock()):
+                self._lose(lock)
+            pause_s = period_s
+            if held := list(self._held.values()):
+                within_s = min(period_s, self._leases.next_end_s() - self._clock())
+                try:
+                    pause_s = period_s if await self._extended(held, within_s) else period_s * _AGAIN
+                except ClosedError as error:
+                    # The client was closed before its worker.
+                    self._fail(error)
+                    return
+
+    async def _extended(self, held: Sequence[DeliveryFields], within_s: float) -> bool:
+        """Extend leases; return whether the server has answered in time. Raises ClosedError."""
+        requested_s = self._clock()
+        refused: dict[bytes, TidelogError] = {}
+        try:
+            async with asyncio.timeout(within_s):
+                await self._mailbox.extend_many(held, self._leases.lease_s)
+        except LockError as error:
+            refused = {held[0].lock: error}
+        except DeliveriesRefusedError as error:
+            refused = {delivery.lock: failure for delivery, failure in error.failures}
+        except TimeoutError:
+            return False
+        except ClosedError:
+            raise
+        except TidelogError as error:
+            _log.warning("leases of mailbox %s were not extended, trying again: %s", self._mailbox.name, error)
+            return False
+        self._leases.extended((each.lock for each in held if each.lock not in refused), requested_s)
+        for lock, failure in refused.items():
+            # An acknowledgement may have overtaken the extension; its own answer follows.
+            if not isinstance(failure, AlreadyAcknowledgedError):
+                self._lose(lock)
+        return True
+
+    def _lose(self, lock: bytes) -> None:
+        """Note that a lease is lost, unless its delivery was settled meanwhile."""
+        delivery = self._held.get(lock)
+        if delivery is None or delivery.is_settled:
+            return
+        on_lost = self._taken.get(lock)
+        delivery.is_lost = True
+        self._forget(lock)
+        self._wake_takers()
+        _log.warning(
+            "the lease of message %d of mailbox %s was lost: another worker may receive the message", delivery.id,
+            delivery.mailbox,
+        )  # fmt: skip
+        if on_lost is not None:
+            on_lost()
+
+    def _forget(self, lock: bytes) -> None:
+        self._leases.remove(lock)
+        self._taken.pop(lock, None)
+        if self._held.pop(lock, None) is not None:
+            self._has_room.set()
+
+    async def _return_ready(self) -> None:
+        """Return deliveries that no caller has taken to the mailbox, available at once."""
+        ready = [each for each in self._ready if not each.is_lost]
+        self._ready.clear()
+        for delivery in ready:
+            self._forget(delivery.lock)
+        await returned(self._mailbox, ready)
+
+
+async def returned(mailbox: FeedMailbox, deliveries: Sequence[DeliveryFields]) -> None:
+    """Make messages available at once; if that fails, they become so when their leases end."""
+    if not deliveries:
+        return
+    try:
+        await mailbox.reject_many(deliveries, delay=0.0)
+    except TidelogError as error:
+        _log.warning("messages of mailbox %s are available only after their leases end: %s", mailbox.name, error)
+
+
+async def settle(mailbox: FeedMailbox, feed: DeliveryFeed, delivery: DeliveryFields, how: How) -> None:
+    """End a taken delivery, unless its lease is lost or the caller has acknowledged it itself.
+
+    A failure after which the message is delivered again is logged.
+
+    Raises:
+        TidelogError: The mailbox refuses acknowledgements.
+    """
+    try:
+        if delivery.is_lost or delivery.is_settled:
+            return
+        if how == "ack":
+            await mailbox.ack_many((delivery,))
+        elif how == "reject":
+            await mailbox.reject_many((delivery,))
+        else:
+            await returned(mailbox, (delivery,))
+    except (LockError, UnavailableError, DeadlineError) as error:
+        _log.warning(
+            "message %d of mailbox %s is delivered again, because its acknowledgement failed: %s",
+            delivery.id,
+            delivery.mailbox,
+            error,
+        )
+    finally:
+        feed.release(delivery)

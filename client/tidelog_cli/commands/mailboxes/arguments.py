@@ -1,0 +1,32 @@
+"""Arguments and options that commands for mailboxes share."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import typer
+
+from tidelog_cli.commands.positions import moment_ago, parse_moment
+from tidelog_cli.exit_codes import CommandError, ExitCode
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+
+MailboxArgument = Annotated[str, typer.Argument(metavar="MAILBOX", help="Name of a mailbox.", show_default=False)]
+
+
+def parse_ids(texts: list[str] | None) -> list[int]:
+    """Return ids of messages.
+
+    Raises:
+        CommandError: A text is not an id.
+    """
+    ids = []
+    for text in texts or ():
+        if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 64):
+            raise CommandError(f"invalid id '{text[:40]}': expected that of a message, a number", ExitCode.USAGE)
+        ids.append(int(text))
+    return ids
+
+
+def parse_time(text: str) -> datetime:
+    """Return a time, or one that is a duration before now if ``text`` begins with ``-``. Raises CommandError."""
+    return moment_ago(text[1:]) if text.startswith("-") else parse_moment(text)
