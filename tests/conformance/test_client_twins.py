@@ -15,6 +15,9 @@ PAIRS = [
     (tidelog.AsyncProducer, tidelog.Producer),
     (tidelog.AsyncScan, tidelog.Scan),
     (tidelog.AsyncTransaction, tidelog.Transaction),
+    (tidelog.AsyncMailbox, tidelog.Mailbox),
+    (tidelog.AsyncDelivery, tidelog.Delivery),
+    (tidelog.AsyncMailboxWorker, tidelog.MailboxWorker),
     (tidelog.AsyncWal, tidelog.Wal),
     (tidelog.AsyncWalTransaction, tidelog.WalTransaction),
     (tidelog.AsyncWalBroadcast, tidelog.WalBroadcast),
@@ -28,7 +31,7 @@ PAIRS = [
 # Used internally by the synchronous twin and by other packages of the client.
 INTERNAL = {
     "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
-    "append_numbered", "send_batch",
+    "append_numbered", "send_batch", "fetch_response", "feed", "settle", "take",
 }  # fmt: skip
 RENAMED = {"aclose": "close"}
 

@@ -23,12 +23,12 @@ from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, la
 
 pytestmark = pytest.mark.crash
 
-# This load has no trims, drops, backups, groups or journals.
+# This load has no trims, drops, backups, groups, journals or mailboxes.
 POINTS = [
     point
     for point in Failpoint
     if point not in {Failpoint.MID_TRIM, Failpoint.MID_DROP, Failpoint.MID_CHECKPOINT}
-    and not point.startswith(("group", "journal", "backup", "restore"))
+    and not point.startswith(("group", "journal", "mailbox", "blob", "backup", "restore"))
 ]
 # The greatest hit at which a server dies; there are many groups, and few of the others.
 _LAST_HIT = dict.fromkeys(Failpoint, 4) | dict.fromkeys(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tidelog import AppendResponse, AppendResult, At, DeliverFilter, Message, Tick, TidelogError, To
 from tidelog.read.positions import FOLLOW
 from tidelog.read.scan_plan import scan_plan
-from tidelog.txn.transaction import full_name
+from tidelog.txn.conditions import full_name
 from tidelog.wal.deliver_filters import filter_options
 from tidelog.wal.responses import AppendResponses, grouped, in_order
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidelog_server.security.grants import (
     NAMELESS,
     OF_JOURNALS,
+    OF_MAILBOXES,
     Grant,
     Grants,
     Verb,
@@ -25,9 +26,12 @@ TRICKS = st.sampled_from(
 )
 PATTERNS = st.one_of(NAMES, NAMES.map(lambda name: name + ".*"), st.just("*"))
 JOURNAL_PATTERNS = st.one_of(JOURNALS, JOURNALS.map(lambda name: name + "/*"), st.just("*"))
+MAILBOXES = st.text(st.sampled_from("ab_@:*./ \u00e4"), min_size=1, max_size=6)
+MAILBOX_PATTERNS = st.one_of(MAILBOXES, MAILBOXES.map(lambda name: name + "/*"), st.just("*"))
 NAMED_VERBS = sorted(set(Verb) - NAMELESS)
 GRANTS = st.one_of(
-    st.builds(Grant, st.sampled_from(sorted(set(NAMED_VERBS) - OF_JOURNALS)), PATTERNS),
+    st.builds(Grant, st.sampled_from(sorted(OF_MAILBOXES)), MAILBOX_PATTERNS),
+    st.builds(Grant, st.sampled_from(sorted(set(NAMED_VERBS) - OF_JOURNALS - OF_MAILBOXES)), PATTERNS),
     st.builds(Grant, st.sampled_from(sorted(OF_JOURNALS)), JOURNAL_PATTERNS),
     st.builds(Grant, st.sampled_from(sorted(NAMELESS))),
 )
@@ -35,8 +39,9 @@ GRANTS = st.one_of(
 
 def oracle(grants: list[Grant], verb: str, name: str) -> bool:
     """Decide without sets and prefixes: compare the pattern with the name character by character."""
-    is_of_journals, between = verb.startswith("journal."), "/" if verb.startswith("journal.") else "."
-    if name[:1] == "_" and not is_of_journals:
+    is_of_paths = verb.startswith(("journal.", "mailbox."))
+    between = "/" if is_of_paths else "."
+    if name[:1] == "_" and not is_of_paths:
         needed = {"read": "admin.read", "channel.truncate": "admin.write"}.get(verb)
         return any(grant.verb == needed for grant in grants)
     for grant in grants:
@@ -56,7 +61,7 @@ def oracle(grants: list[Grant], verb: str, name: str) -> bool:
     return False
 
 
-@given(st.lists(GRANTS, max_size=6), st.one_of(NAMES, JOURNALS, TRICKS))
+@given(st.lists(GRANTS, max_size=6), st.one_of(NAMES, JOURNALS, MAILBOXES, TRICKS))
 def test_every_verb_is_decided_as_the_oracle_does(grants: list[Grant], name: str) -> None:
     permitted = Grants(grants)
     for verb in NAMED_VERBS:
@@ -69,13 +74,13 @@ def test_what_is_written_is_read_as_the_same(grants: list[Grant]) -> None:
     assert parse_grants([str(grant) for grant in grants]) == Grants(grants)
 
 
-@given(GRANTS, st.one_of(NAMES, JOURNALS))
+@given(GRANTS, st.one_of(NAMES, JOURNALS, MAILBOXES))
 def test_a_grant_alone_covers_what_it_permits(grant: Grant, name: str) -> None:
     if grant.verb not in NAMELESS:
         assert grant.covers(name) == Grants([parse_grant(str(grant))]).allow(grant.verb, name)
 
 
-@given(st.lists(GRANTS, max_size=4), st.lists(GRANTS, max_size=4), st.one_of(NAMES, JOURNALS))
+@given(st.lists(GRANTS, max_size=4), st.lists(GRANTS, max_size=4), st.one_of(NAMES, JOURNALS, MAILBOXES))
 def test_more_grants_permit_no_less(some: list[Grant], more: list[Grant], name: str) -> None:
     for verb in NAMED_VERBS:
         assert Grants([*some, *more]).allow(verb, name) >= Grants(some).allow(verb, name)

@@ -35,6 +35,7 @@ HOMES = {
         "server/tidelog_server/commands/*",
         "server/tidelog_server/metadata/etcd*",
     ],
+    "jinja2": ["server/tidelog_server/rpc/web/page.py"],
     "jwt": ["server/tidelog_server/security/*"],
     "matplotlib": [],
     "numpy": [

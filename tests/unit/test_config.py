@@ -149,6 +149,18 @@ def test_a_limit_above_the_one_that_contains_it_is_refused() -> None:
     assert "at most limits.max_batch_bytes, which is 4194304 bytes" in text
 
 
+@pytest.mark.parametrize(
+    "prefix", ["pandora", "/", "/pandora/", "/metrics", "/livez/x", "/api/v1", "/api/v1/x", "/a b"]
+)
+def test_a_path_that_is_taken_or_is_none_is_refused(prefix: str) -> None:
+    assert "expected a path such as /pandora" in problems_of(flags={"mailboxes.http_prefix": prefix})
+
+
+@pytest.mark.parametrize("prefix", ["/pandora", "/a/b", "/api/v10", "/api", "/metrics2"])
+def test_another_path_is_accepted(prefix: str) -> None:
+    assert with_flags(mailboxes__http_prefix=prefix).mailboxes.http_prefix == prefix
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
 @pytest.mark.parametrize("key", ["server.host", "server.http_host"])
 def test_an_address_beyond_this_machine_needs_a_word_from_the_operator(key: str, host: str) -> None:

@@ -26,11 +26,14 @@ from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import RestoreReport, replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
+from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load
 from tidelog_testing.loads.workload import until
 from tidelog_testing.parts.grpc_calls import running_server
 
 COUNT = RateMeter(0)
+HISTORY = MailboxHistory(MailboxEvents())
 
 
 async def take(server: Server, backups: BackupFolder) -> Manifest:
@@ -98,7 +101,7 @@ async def restore_until(backups: BackupFolder, manifest: Manifest, target: Path,
     """Do what `tidelog backup restore --to-tick` does, on this event loop."""
     made = target.with_name(f"{target.name}.made")
     made.mkdir()
-    report = await replay(backups.data_path(manifest.backup_id), made, tick, COUNT)
+    report = await replay(backups.data_path(manifest.backup_id), made, tick, COUNT, HISTORY)
 
     def fill(path: Path) -> None:
         for each in made.iterdir():

@@ -74,6 +74,30 @@ def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
     assert 0 < report["details"]["commits_per_second"]
 
 
+def test_cycles_and_fetches_of_a_mailbox_are_compared_with_appends(tmp_path: Path) -> None:
+    batches, workers, lone, waiting = bench(
+        tmp_path, "mailbox", "--cycles", "2000", "--worker-cycles", "640", "--fetches", "40", "--waiting", "3000"
+    )
+
+    assert batches["floor"].keys() == {"name", "messages_per_second"}
+    assert all(0 < batches[figure] for figure in ("messages_per_second", "ratio"))
+    assert 0 < workers["messages_per_second"]
+    assert workers["settings"]["workers"] == 64
+    for report in (lone, waiting):
+        assert report["floor"].keys() == {"name", "latency_us"}
+        assert all(0 < report[figure] for figure in ("ratio", "server_rss_bytes"))
+    assert 0 < waiting["details"]["server_memory_with_messages_mb"]
+
+
+def test_restarts_with_mailboxes_are_measured(tmp_path: Path) -> None:
+    [report] = benchmark(tmp_path, "mailbox-restart", "--mailboxes", "3", "--messages", "20")
+
+    details = report["details"]
+    for end in ("stopped", "killed"):
+        assert 0 < details[f"ready_after_filled_{end}_s"] <= details[f"loaded_after_filled_{end}_s"]
+        assert 0 < details[f"ready_{end}_filled_to_empty"]
+
+
 def test_a_sequencer_is_compared_with_the_decoder_alone(tmp_path: Path) -> None:
     [report] = benchmark(tmp_path, "sequencer", "--messages", "2000", "--rounds", "1")
 

@@ -47,6 +47,13 @@ COMMANDS: Final = (
     "group ls",
     "group describe {group}",
     "group seek {group} --to earliest",
+    "mailbox ls",
+    "mailbox describe {mailbox}",
+    "mailbox send {mailbox} -i {input}",
+    "mailbox fetch {mailbox} -n 2",
+    "mailbox headers {mailbox}",
+    "mailbox peek {mailbox} -o json",
+    "mailbox redrive {mailbox}",
     "token create someone -a read:*",
     "token ls",
     "audit ls",
@@ -69,7 +76,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             grants = ["admin.read", "admin.write"]
             verbs = (
                 "append", "read", "txn", "broadcast", "backup", "channel.create", "channel.truncate",
-                "group.consume", "group.manage",
+                "group.consume", "group.manage", "mailbox.send", "mailbox.receive", "mailbox.read", "mailbox.manage",
             )  # fmt: skip
             token = client.create_token("all", [*grants, *(f"{verb}:*" for verb in verbs)]).token
         with Client(server.grpc, token=token) as client:
@@ -93,9 +100,11 @@ def _filled(client: Client, folder: Path) -> World:
     txn.append("others/0", [bytes(1_000)] * 2_000)
     [begun] = client.list_txns()
     group = client.create_group("readers", "orders")
+    client.mailboxes.create("jobs")
+    client.mailbox("jobs").send_many([b"job"] * 100)
     (folder / "input").write_bytes(b"a\nb\n")
     return {
-        "channel": "orders", "other": "others", "group": group.name, "input": str(folder / "input"),
+        "channel": "orders", "other": "others", "group": group.name, "mailbox": "jobs", "input": str(folder / "input"),
         "broadcast_id": str(sent.broadcast_id), "txn_id": str(begun.txn_id), "backups": str(folder / "backups"),
     }  # fmt: skip
 

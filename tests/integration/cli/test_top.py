@@ -57,6 +57,18 @@ def test_rates_are_per_second_and_a_new_start_counts_from_nothing() -> None:
     assert "20" in shown
 
 
+def test_mailboxes_are_shown_by_age_and_number() -> None:
+    metrics = {
+        "tidelog_mailboxes_open": 3.0,
+        "tidelog_mailboxes_unloadable": 1.0,
+        "tidelog_mailboxes_oldest_available_seconds": 12.3456,
+        "tidelog_mailbox_waiting_fetches": 64.0,
+    }
+    told = record(Sample(1.0, {}, [], {}, {}), Sample(2.0, metrics, [], {}, {}))
+    names = ("mailboxes", "damaged_mailboxes", "oldest_mailbox_message_s", "waiting_fetches")
+    assert [told[name] for name in names] == [3, 1, 12.346, 64]
+
+
 async def test_it_prints_a_line_for_each_interval(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         async with AsyncClient(server.grpc) as client:

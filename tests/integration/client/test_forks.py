@@ -51,3 +51,9 @@ def test_a_child_gets_ids_of_its_own(tmp_path: Path) -> None:
 
     assert second == first + 1
     assert child not in range(first, first + 1_000)
+
+
+def test_calls_on_mailboxes_continue_after_a_fork_unless_a_fetch_waits(tmp_path: Path) -> None:
+    found = forked(tmp_path / "log", "mailboxes")
+
+    assert found["answers"] == ["False", "False", "False", "after", "before", "child", "ForkError", "last"]

@@ -78,7 +78,7 @@ async def test_a_cancelled_call_loses_nothing() -> None:
 
 async def test_a_lost_answer_loses_nothing_though_others_consume_meanwhile() -> None:
     async with server() as direct, cut_off(direct.endpoint) as (endpoint, answers_left):
-        async with AsyncClient(endpoint, timeout_s=0.5) as client:
+        async with AsyncClient(endpoint, timeout_s=3) as client:
             mq = AsyncRocksMQ(client)
             await mq.create_channel("orders")
             await mq.create_consumer_group("billing", "orders")

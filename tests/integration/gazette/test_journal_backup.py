@@ -14,10 +14,13 @@ from tidelog_server.backup.folder import open_backup_folder
 from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import replay
 from tidelog_server.commands.backup import _create
+from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
+from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
 
 COUNT = RateMeter(0)
+HISTORY = MailboxHistory(MailboxEvents())
 LABELS = LabelSet.of({"content-type": "text/csv"})
 
 
@@ -49,7 +52,7 @@ async def test_journals_are_restored_with_their_frames(tmp_path: Path) -> None:
 
     made = tmp_path / "made"
     made.mkdir()
-    await replay(backups.data_path(manifest.backup_id), made, ticks[1].last_tick, COUNT)
+    await replay(backups.data_path(manifest.backup_id), made, ticks[1].last_tick, COUNT, HISTORY)
 
     def fill(path: Path) -> None:
         for each in made.iterdir():

@@ -19,6 +19,8 @@ from tidelog_testing.servers.secured import Secured, secured_server
 
 ONE_TICK = wal.AllocateTicksRequest(count=1).SerializeToString()
 CALLS_PER_S = 100
+# A machine that halts for a second lets a principal count as inactive, and a call begin at once.
+ATTEMPTS = 5
 REQUEST_BYTES = 30_000
 
 
@@ -55,12 +57,16 @@ async def test_many_calls_wait_for_turns_only_while_another_principal_is_active(
 
 
 async def test_calls_that_would_wait_too_long_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    async with secured_server(tmp_path, quota__shared_calls_per_s=UNPACED_COST_PER_S // 2) as secured:
+    async with secured_server(tmp_path, quota__shared_calls_per_s=1) as secured:
         busy, other = await secured.token("read:zzz"), await secured.token("read:zzz")
+        refused: list[grpc.aio.AioRpcError] = []
         async with secured.channel() as channel, secured.channel() as others:
-            await answers(others, other, 1)
-            found = await answers(channel, busy, 90)
-            refused = [each for each in found if isinstance(each, grpc.aio.AioRpcError)]
+            for _ in range(ATTEMPTS):
+                await answers(others, other, 1)
+                found = await answers(channel, busy, 4 * UNPACED_COST_PER_S)
+                refused += [each for each in found if isinstance(each, grpc.aio.AioRpcError)]
+                if refused:
+                    break
             assert refused
             assert {each.code() for each in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
             detail = detail_of(refused[0])

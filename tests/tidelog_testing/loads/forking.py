@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from tidelog import Client
 from tidelog.rocksmq import IDAllocator
@@ -73,7 +74,24 @@ def ids(client: Client) -> list[str]:
     return [str(first), child, str(allocator.alloc_one())]
 
 
-_CASES = {case.__name__: case for case in (paused, streaming, others, ids)}
+def mailboxes(client: Client) -> list[str]:
+    """Fork after calls on a mailbox, and while a fetch waits."""
+    client.mailboxes.create("jobs")
+    jobs = client.mailbox("jobs")
+    answers = [str(jobs.send(b"before").duplicate)]
+    answers += [in_a_child(lambda: jobs.send(b"child").duplicate), str(jobs.send(b"after").duplicate)]
+    with ThreadPoolExecutor() as pool:
+        bodies = sorted(each.body.decode() for each in jobs.fetch(5))
+        waiting = pool.submit(jobs.fetch, wait=60)
+        # The fetch waits at the server once a later call is answered.
+        jobs.fetch()
+        answers += [*bodies, in_a_child(lambda: jobs.send(b"child"))]
+        jobs.send(b"last")
+        answers += [each.body.decode() for each in waiting.result()]
+    return answers
+
+
+_CASES = {case.__name__: case for case in (paused, streaming, others, ids, mailboxes)}
 
 
 def main() -> None:

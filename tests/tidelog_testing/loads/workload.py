@@ -33,6 +33,7 @@ _ANSWER_WITHIN_S: Final = 30.0
 _PAUSE_S: Final = 0.02
 _WAL: Final = "/tidelog.v1.WalService"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
+_NOT_CONNECTED: Final = "Connection refused"
 _OPTIONS: Final = [("grpc.max_receive_message_length", 64 << 20), ("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -121,6 +122,9 @@ class Load:
                 detail = detail_of(error)
                 if detail is None:
                     check_is_gone(error)
+                    if _NOT_CONNECTED in (error.details() or ""):
+                        # gRPC reports this only if the call was on no connection that the server has read.
+                        append.refuse()
                     return
                 self.refuse(append, detail)
                 if detail.reason == error_pb2.REASON_ON_SHUTDOWN:

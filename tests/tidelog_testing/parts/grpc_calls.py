@@ -43,6 +43,8 @@ async def running_server(
     flags = {
         "server.grpc_port": "0",
         "server.http_port": "0",
+        # A test closes its clients before the server, so there are few calls to refuse.
+        "server.shutdown_grace_s": "2",
         "log.level": "error",
         "limits.min_free_disk_bytes": "0",
         **({"storage.data_dir": str(folder)} if folder else {"storage.kind": "memory"}),

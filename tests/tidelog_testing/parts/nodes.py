@@ -59,7 +59,12 @@ class Node(ServerNode):
 
     async def append(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> Tick:
         """Append, and return the tick of the first message once it is acknowledged."""
-        submitted = self.submit(vchannel, batch, needs_sync=needs_sync)
+        log, lane = self.directory.find(vchannel)
+        submitted, options = Submitted(), AppendOptions(needs_sync)
+        # Waits for ticks: on a busy machine the oracle may need a moment to extend its bound.
+        submitted.append = await self.log.shared.submit(
+            lambda: log.try_append(lane, batch, options, submitted.settle), batch.count
+        )
         return await submitted.acknowledged()
 
 

@@ -1,11 +1,12 @@
 """A real log store that fails, waits or reports on a test's request."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.storage.log_store import NO_SIDE_ROWS, SideRows
+from tidelog_server.core.groups import GroupKey
+from tidelog_server.storage.log_store import NO_SIDE_ROWS, SideRows, VchannelTail
 from tidelog_server.storage.memory import MemoryLogStore
 
 
@@ -62,3 +63,59 @@ class LastingStore(FaultyStore):
 
     def close(self) -> None:
         """Stay open."""
+
+
+class CrashingStore(LastingStore):
+    """A store that outlives its node, and that can be opened again as a crash would have left it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Changes, in order, and the number of those that are durable.
+        self._changes: list[Callable[[MemoryLogStore], object]] = []
+        self._durable = 0
+
+    @property
+    def durable_changes(self) -> int:
+        """Number of changes that a crash would leave now."""
+        return self._durable
+
+    def crashed(self) -> "CrashingStore":
+        """Return a store with what is durable now."""
+        store = CrashingStore()
+        for change in self._changes[: self._durable]:
+            change(store)
+        return store
+
+    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+        """Write, which is durable after a sync."""
+        super().write(entries, side_rows)
+        self._changes.append(lambda store: store.write(entries, side_rows))
+
+    def sync(self) -> None:
+        """Make the writes before this call durable."""
+        count = len(self._changes)
+        super().sync()
+        self._durable = max(self._durable, count)
+
+    def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """Create vchannels, durably."""
+        vchannel_ids = list(vchannel_ids)
+        super().create_vchannels(vchannel_ids)
+        self._note_durable(lambda store: store.create_vchannels(vchannel_ids))
+
+    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+        """Drop vchannels, durably."""
+        vchannel_ids, positions = list(vchannel_ids), list(positions)
+        super().drop_vchannels(vchannel_ids, positions)
+        self._note_durable(lambda store: store.drop_vchannels(vchannel_ids, positions))
+
+    def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
+        """Trim, durably."""
+        tail = super().trim(vchannel_id, before_tick)
+        self._note_durable(lambda store: store.trim(vchannel_id, before_tick))
+        return tail
+
+    def _note_durable(self, change: Callable[[MemoryLogStore], object]) -> None:
+        # All changes before it are in the same write-ahead log.
+        self._changes.append(change)
+        self._durable = len(self._changes)

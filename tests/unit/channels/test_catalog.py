@@ -3,9 +3,12 @@
 Method: the examples of docs/reference/format.md, intact and damaged.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tidelog_server.channels.catalog import ChannelRecord, Owner
+from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.retention import GroupCut, Retention
 from tidelog_server.core.ticks import Tick
@@ -51,3 +54,20 @@ def test_the_last_groups_that_were_cut_past_are_remembered() -> None:
         cut = cut.and_then(messages=1, size_bytes=2, until_tick=number, group=f"g{number}")
     assert (cut.messages, cut.bytes, cut.until_tick) == (22, 44, 19)
     assert cut.groups == (*(f"g{number}" for number in range(4, 18)), "g19", "g18")
+
+
+@pytest.mark.parametrize("kind", list(ContentKind))
+def test_the_content_of_a_channel_is_the_last_field_of_its_record(kind: ContentKind) -> None:
+    plain = ChannelRecord("_x.7", (7,), Owner(), Tick(5))
+    record = replace(plain, content=Content(kind, "a/b"))
+    assert record.encode() == plain.encode()[:-1] + f',"{kind.value}":"a/b"}}'.encode()
+    assert ChannelRecord.decode("k", record.encode()) == record
+    assert (record.content_name, record.holds(kind), plain.content_name) == ("a/b", True, "")
+    assert not any(each.holds(other) for other in ContentKind for each in (plain, record) if other is not kind)
+
+
+@pytest.mark.parametrize("more", [',"journal":"a","mailbox":"b"}', ',"content":"a"}'])
+def test_a_record_with_several_contents_is_refused(more: str) -> None:
+    plain = ChannelRecord("_x.7", (7,), Owner(), Tick(5)).encode()
+    with pytest.raises(DataLossError, match="more than one content"):
+        ChannelRecord.decode("k", plain[:-1] + more.encode())

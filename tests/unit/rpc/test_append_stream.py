@@ -12,10 +12,13 @@ import pytest
 
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
+from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall, StreamRequest
+from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
 from tidelog_testing.parts.batches import a_columns
-from tidelog_testing.parts.nodes import running_node
+from tidelog_testing.parts.nodes import Node, running_node
 from tidelog_testing.parts.stores import FaultyStore
 
 
@@ -57,6 +60,14 @@ def a_request(payload_bytes: int, vchannel: str = "a", request_id: int = 0) -> b
     ).SerializeToString()
 
 
+def calls_of(node: Node) -> AppendCalls:
+    """Return the calls of a node without mailboxes."""
+    mailboxes = MailboxTransactions(MailboxCalls(node.open_mailboxes(MailboxEvents()), node.mailboxes.name_of))
+    return AppendCalls(
+        node.directory, node.transactions, node.groups, node.log, mailboxes=mailboxes, syncs_by_default=True
+    )
+
+
 @pytest.mark.parametrize(
     ("requests", "max_sent"),
     [
@@ -69,7 +80,7 @@ async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], m
     async with running_node(FaultyStore()) as node:
         await node.create("a")
         client = SlowReader(requests)
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         bound = sum(map(len, requests[:max_sent]))
@@ -91,7 +102,7 @@ async def test_answers_come_in_the_order_of_the_requests_one_at_a_time() -> None
         await node.create("a")
         client = SlowReader(requests)
         client.may_read.set()
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         await AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(client.send())
     answers = [wal_service_pb2.AppendStreamResponse.FromString(answer) for answer in client.answers]
     assert [answer.request_id for answer in answers] == list(range(300))
@@ -104,7 +115,7 @@ async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> N
         await node.create("a")
         store.may_sync.clear()
         clients = [SlowReader([a_request(1)]) for _ in range(2)]
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         cancelled, answered = [
             asyncio.create_task(
                 AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(
@@ -132,7 +143,7 @@ async def test_a_call_cancelled_while_its_answer_begins_ends_the_answer_in_silen
     async with running_node(FaultyStore()) as node:
         await node.create("a")
         client = SlowReader([a_request(1)])
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         # Cancels the call before its task runs again.
@@ -160,7 +171,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_call(*, at_once: bool) 
             client.on_write = fail
 
         client.on_write = fail if at_once else let_one_pass
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         with pytest.raises(ExceptionGroup) as raised:
@@ -179,7 +190,7 @@ async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) 
         await node.create("a")
         client, rests = SlowReader([]), asyncio.Event()
         client.may_read.set()
-        calls = AppendCalls(node.directory, node.transactions, node.groups, node.log, syncs_by_default=True)
+        calls = calls_of(node)
         parse = calls.parse
 
         def remember(encoded: bytes) -> StreamRequest:

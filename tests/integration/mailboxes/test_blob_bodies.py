@@ -1,0 +1,363 @@
+"""Bodies of messages that are blobs: sent, delivered, moved, counted and deleted with their messages.
+
+Method: a real server with a log on disk, called through the generated stubs. Collection is started by the test.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from tidelog import AsyncClient, Client, OutgoingMessage
+from tidelog.v1 import blob_service_pb2 as blob_pb
+from tidelog.v1 import blob_service_pb2_grpc, mailbox_service_pb2_grpc
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_cli.output.rate_meter import RateMeter
+from tidelog_server.app import Server
+from tidelog_server.backup.folder import open_backup_folder
+from tidelog_server.backup.restore_to_tick import replay
+from tidelog_server.commands.backup import _create
+from tidelog_server.core.limits import MAX_BLOB_BYTES, MIN_BLOB_BODY_BYTES
+from tidelog_server.mailboxes import housekeeping
+from tidelog_server.mailboxes.blobs.store import Blobs
+from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
+from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.servers.secured import secured_server
+
+LARGE = bytes(range(256)) * 400
+HUGE = bytes(range(255)) * (MAX_BLOB_BYTES // 255)
+KEY = hashlib.sha256(LARGE).digest()
+
+
+class Mailboxes:
+    """A server with the mailboxes ``jobs``, whose dead letters go to ``dead``, and its stubs."""
+
+    def __init__(self, server: Server, channel: grpc.aio.Channel) -> None:
+        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
+        make_blobs: Any = blob_service_pb2_grpc.BlobServiceStub
+        self.server = server
+        self.stub = make_stub(channel)
+        self.blob_stub = make_blobs(channel)
+
+    @property
+    def blobs(self) -> Blobs:
+        assert self.server._node.opened_mailboxes is not None
+        return self.server._node.opened_mailboxes.blobs
+
+    async def create(self) -> None:
+        await self.stub.CreateMailbox(pb.CreateMailboxRequest(name="dead", if_not_exists=True))
+        settings = pb.MailboxSettings(max_deliveries=1, dead_letter="dead", max_body_bytes=MAX_BLOB_BYTES)
+        await self.stub.CreateMailbox(pb.CreateMailboxRequest(name="jobs", settings=settings, if_not_exists=True))
+
+    async def send(self, *bodies: bytes, mailbox: str = "jobs") -> list[int]:
+        return list((await self.stub.Send(pb.SendRequest(mailbox=mailbox, bodies=bodies))).ids)
+
+    async def fetch(self, mailbox: str = "jobs", **options: Any) -> list[Any]:
+        request = pb.FetchRequest(mailbox=mailbox, **{"max_messages": 10, "max_bytes": 4 << 20, **options})
+        return list((await self.stub.Fetch(request)).deliveries)
+
+    async def ack(self, *deliveries: Any, mailbox: str = "jobs") -> None:
+        confirmed = [delivery.lock_id for delivery in deliveries]
+        answer = await self.stub.AckDeliveries(pb.AckDeliveriesRequest(mailbox=mailbox, confirmed=confirmed))
+        assert not answer.failures
+
+    async def messages_of(self, key: bytes = KEY) -> int:
+        return int((await self.blob_stub.DescribeBlob(blob_pb.DescribeBlobRequest(key=key))).messages)
+
+    async def collect(self) -> list[bytes]:
+        """Delete all idle blobs; return the keys of those that are left."""
+        self.blobs._grace_ticks = 0
+        await self.blobs.keep()
+        return list(self.blobs.state.blobs)
+
+
+@asynccontextmanager
+async def mailboxes(folder: Path) -> AsyncIterator[Mailboxes]:
+    async with running_server(folder) as server, grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
+        running = Mailboxes(server, channel)
+        await running.create()
+        yield running
+
+
+async def test_a_large_body_is_a_blob_until_its_message_is_confirmed(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(b"small", LARGE, bytes(MIN_BLOB_BODY_BYTES))
+        small, large, limit = await at.fetch()
+        assert [delivery.body for delivery in (small, large, limit)] == [b"small", LARGE, bytes(MIN_BLOB_BODY_BYTES)]
+        assert (large.blob_key, large.blob_bytes, large.blob_is_missing) == (KEY, len(LARGE), False)
+        assert (small.blob_key, limit.blob_key) == (b"", b"")
+        assert await at.messages_of() == 1
+        assert await at.collect() == [KEY]
+        await at.ack(small, large, limit)
+        assert await at.messages_of() == 0
+        assert await at.collect() == []
+
+
+async def test_messages_share_a_blob_and_keep_it_whatever_callers_count(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE, LARGE)
+        await at.send(LARGE, mailbox="dead")
+        await at.blob_stub.UpdateBlobRefCount(blob_pb.UpdateBlobRefCountRequest(key=KEY, delta=-5))
+        assert await at.messages_of() == 3
+        assert await at.collect() == [KEY]
+        await at.stub.PurgeMailbox(pb.PurgeMailboxRequest(name="jobs"))
+        assert await at.messages_of() == 1
+        assert await at.collect() == [KEY]
+        await at.stub.DeleteMailbox(pb.DeleteMailboxRequest(name="jobs"))
+        [left] = await at.fetch("dead")
+        assert left.body == LARGE
+        await at.stub.DeleteMailbox(pb.DeleteMailboxRequest(name="dead"))
+        assert await at.collect() == []
+
+
+async def test_references_follow_from_the_mailboxes_after_a_restart(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE, LARGE + b"2")
+        [first, _] = await at.fetch(lease_ms=60_000)
+        opened = at.server._node.opened_mailboxes
+        assert opened is not None
+        await opened.housekeeper.keep(await opened.open("jobs"))
+    async with mailboxes(tmp_path) as at:
+        # The mailboxes are loaded in the background: nothing is deleted before.
+        opened = at.server._node.opened_mailboxes
+        assert opened is not None
+        await opened.open("dead")
+        await opened.open("jobs")
+        assert await at.messages_of() == 1
+        await at.ack(first)
+        assert await at.collect() == [hashlib.sha256(LARGE + b"2").digest()]
+
+
+async def test_nothing_is_deleted_while_a_mailbox_is_not_loaded(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE)
+        opened = at.server._node.opened_mailboxes
+        assert opened is not None
+        opened._unread = {"jobs"}
+        opened.blobs.live.count(KEY, -1)
+        assert await at.collect() == [KEY]
+        opened._unread = set()
+        opened.blobs._grace_ticks = 0
+        opened.blobs.live.count(KEY, 1)
+
+
+async def test_a_stored_blob_is_sent_by_its_key(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        key = await client.blobs.put(HUGE)
+        message = pb.OutgoingMessage(blob_key=key, headers={"kind": "huge"})
+        await at.stub.Send(pb.SendRequest(mailbox="jobs", messages=[message]))
+        assert await at.collect() == [key]
+        [delivery] = await at.fetch()
+        # Too large for a delivery: the client reads it, and needs nothing but the lock.
+        assert (delivery.body, delivery.blob_key, delivery.blob_bytes) == (b"", key, len(HUGE))
+        request = blob_pb.GetBlobRequest(key=key, mailbox="jobs", lock_id=delivery.lock_id)
+        assert b"".join([part.data async for part in at.blob_stub.GetBlob(request)]) == HUGE
+        await at.ack(delivery)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            _ = [part async for part in at.blob_stub.GetBlob(request)]
+        assert "LOCK_UNKNOWN" in str(refused.value.trailing_metadata()) or refused.value.code().name == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.OutgoingMessage(blob_key=bytes(32)),
+        pb.OutgoingMessage(body=b"x", blob_key=KEY),
+    ],
+)
+async def test_keys_of_unknown_blobs_and_second_bodies_are_refused(tmp_path: Path, message: pb.OutgoingMessage) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await at.stub.Send(pb.SendRequest(mailbox="jobs", messages=[message]))
+        expected = grpc.StatusCode.INVALID_ARGUMENT if message.body else grpc.StatusCode.NOT_FOUND
+        assert refused.value.code() == expected
+        assert await at.messages_of() == 1
+
+
+async def test_a_message_whose_blob_is_missing_is_delivered_and_stays_leased(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE, b"other")
+        log = await at.blobs.create()
+        await log.run(lambda step: step.collect([KEY]), 1)
+        missing, other = await at.fetch(lease_ms=60_000)
+        assert (missing.body, missing.blob_is_missing, missing.blob_key) == (b"", True, KEY)
+        assert (other.body, other.blob_is_missing) == (b"other", False)
+        assert await at.fetch() == []
+        await at.send(LARGE, mailbox="dead")
+        await at.ack(missing, other)
+
+
+async def test_dead_letters_redrives_and_peeks_keep_the_body(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE)
+        [delivery] = await at.fetch()
+        rejected = [pb.Rejection(lock_id=delivery.lock_id)]
+        await at.stub.AckDeliveries(pb.AckDeliveriesRequest(mailbox="jobs", rejected=rejected))
+        [dead] = await at.fetch("dead", wait_ms=10_000, lease_ms=60_000)
+        assert (dead.body, dead.dead_letter.mailbox) == (LARGE, "jobs")
+        assert await at.messages_of() == 1
+        [peeked] = (await at.stub.Peek(pb.PeekRequest(mailbox="dead"))).messages
+        assert (peeked.body, peeked.blob_key, peeked.header.body_bytes) == (LARGE, KEY, len(LARGE))
+        await at.stub.Reenqueue(pb.ReenqueueRequest(mailbox="dead", ids=[dead.id]))
+        assert [answer async for answer in at.stub.Redrive(pb.RedriveRequest(mailbox="dead"))]
+        assert await at.collect() == [KEY]
+        [again] = await at.fetch()
+        assert again.body == LARGE
+        await at.ack(again)
+        assert await at.collect() == []
+
+
+async def test_expired_messages_release_their_blobs(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        message = pb.OutgoingMessage(body=LARGE, ttl_ms=1)
+        await at.stub.Send(pb.SendRequest(mailbox="jobs", messages=[message]))
+        assert await at.fetch(wait_ms=50) == []
+        assert await at.messages_of() == 0
+
+
+async def test_housekeeping_does_not_count_blobs_as_content_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "CLEAN_ABOVE_BYTES", 0)
+    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 0)
+    async with mailboxes(tmp_path) as at:
+        await at.send(*[LARGE] * 3)
+        opened = at.server._node.opened_mailboxes
+        assert opened is not None
+        log = await opened.open("jobs")
+        for _ in range(50):
+            await at.send(bytes(60_000))
+        taken = await at.fetch(max_messages=1_000, lease_ms=60_000)
+        await at.ack(*taken[3:])
+        await opened.housekeeper.keep(log)
+        # The messages with blobs were copied: the small ones behind them are trimmed.
+        assert log.place.vchannel.trim_tick > taken[2].id
+        assert [delivery.body for delivery in taken[:3]] == [LARGE] * 3
+    async with mailboxes(tmp_path) as at:
+        await at.ack(*taken[:3])
+
+
+async def test_the_stream_of_operations_carries_large_bodies_in_order(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        sends = [pb.SendRequest(mailbox="jobs", bodies=[body]) for body in (LARGE, b"small", LARGE + b"3")]
+        calls = [pb.Operation(number=number, send=send) for number, send in enumerate(sends)]
+        for operation in calls:
+            call = at.stub.Operate(iter([pb.OperateRequest(operations=[operation])]))
+            assert [result.number async for answer in call for result in answer.results] == [operation.number]
+        fetch = pb.Operation(number=9, fetch=pb.FetchRequest(mailbox="jobs", max_messages=10))
+        call = at.stub.Operate(iter([pb.OperateRequest(operations=[fetch])]))
+        [result] = [result async for answer in call for result in answer.results]
+        assert [delivery.body for delivery in result.fetched.deliveries] == [LARGE, b"small", LARGE + b"3"]
+        assert [bool(delivery.blob_key) for delivery in result.fetched.deliveries] == [True, False, True]
+
+
+async def test_a_transaction_sends_a_large_body(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        async with client.txn() as txn:
+            txn.send("jobs", LARGE)
+            txn.send("dead", LARGE)
+        assert await at.messages_of() == 2
+        [delivery] = await at.fetch()
+        assert delivery.body == LARGE
+
+
+async def test_the_permissions_on_a_mailbox_suffice_for_its_bodies(tmp_path: Path) -> None:
+    async with secured_server(tmp_path) as secured:
+        async with secured.client() as client:
+            await client.mailboxes.create("jobs")
+            await client.mailboxes.create("other")
+        token = await secured.token("mailbox.send:jobs", "mailbox.receive:jobs")
+        async with secured.client(token) as client:
+            stub = client._transport().services.blobs
+            metadata = client._transport().metadata()
+
+            async def put(mailbox: str) -> Any:
+                call = stub.PutBlob(iter([blob_pb.PutBlobRequest(data=LARGE, mailbox=mailbox)]), metadata=metadata)
+                return [answer async for answer in call]
+
+            assert (await put("jobs"))[0].key == KEY
+            for refused in ("other", ""):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await put(refused)
+                assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+            mailbox = client.mailbox("jobs")
+            await mailbox.send(LARGE)
+            [delivery] = await mailbox.fetch()
+
+            async def get(**where: Any) -> bytes:
+                call = stub.GetBlob(blob_pb.GetBlobRequest(key=KEY, **where), metadata=metadata)
+                return b"".join([part.data async for part in call])
+
+            assert await get(mailbox="jobs", lock_id=delivery.lock) == LARGE
+            codes = {
+                grpc.StatusCode.PERMISSION_DENIED: [{}, {"mailbox": "other", "lock_id": delivery.lock}],
+                grpc.StatusCode.NOT_FOUND: [{"mailbox": "jobs", "lock_id": bytes(20)}],
+            }
+            for code, wheres in codes.items():
+                for where in wheres:
+                    with pytest.raises(grpc.aio.AioRpcError) as error:
+                        await get(**where)
+                    assert error.value.code() == code
+
+
+async def test_the_client_sends_and_fetches_bodies_of_any_size(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        mailbox = client.mailbox("jobs")
+        middle = LARGE * 45
+        await mailbox.send(HUGE, headers={"kind": "huge"})
+        await mailbox.send_many([b"small", middle, OutgoingMessage(middle + b"2", priority=1)])
+        bodies: dict[bytes, dict[str, str]] = {}
+        while deliveries := await mailbox.fetch(10, lease=60.0):
+            bodies |= {delivery.body: dict(delivery.headers) for delivery in deliveries}
+            assert not any(delivery.is_body_missing for delivery in deliveries)
+            await mailbox.ack_many(deliveries)
+        assert bodies == {middle + b"2": {}, HUGE: {"kind": "huge"}, b"small": {}, middle: {}}
+        assert await at.collect() == []
+
+
+async def test_the_client_delivers_a_message_whose_body_is_missing(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        mailbox = client.mailbox("jobs")
+        key = await client.blobs.put(HUGE)
+        await mailbox.send_many([OutgoingMessage(b"", blob_key=key)])
+        log = await at.blobs.create()
+        await log.run(lambda step: step.collect([key]), 1)
+        [delivery] = await mailbox.fetch()
+        assert (delivery.body, delivery.is_body_missing) == (b"", True)
+        await delivery.ack()
+
+
+async def test_the_synchronous_client_sends_and_fetches_a_huge_body(tmp_path: Path) -> None:
+    def use(endpoint: str) -> None:
+        with Client(endpoint) as client:
+            client.mailbox("jobs").send(HUGE)
+            [delivery] = client.mailbox("jobs").fetch()
+            assert delivery.body == HUGE
+            delivery.ack()
+
+    async with mailboxes(tmp_path) as at:
+        await asyncio.to_thread(use, at.server.grpc_endpoint)
+
+
+async def test_a_restore_to_a_tick_has_a_message_with_its_body_or_neither(tmp_path: Path) -> None:
+    backups = open_backup_folder(tmp_path / "backups", create=True)
+    async with mailboxes(tmp_path / "log") as at:
+        await at.send(b"before")
+        [sent] = await at.send(LARGE)
+        [later] = await at.send(b"later")
+        manifest = await _create(at.server.grpc_endpoint, backups, RateMeter(0), "hash")
+    for number, (tick, expected) in enumerate(((sent, [b"before"]), (later - 1, [b"before", LARGE]))):
+        made = tmp_path / f"made{number}"
+        made.mkdir()
+        await replay(backups.data_path(manifest.backup_id), made, tick, RateMeter(0), MailboxHistory(MailboxEvents()))
+        async with mailboxes(made) as at:
+            assert [delivery.body for delivery in await at.fetch()] == expected
+            assert list(at.blobs.state.blobs) == ([KEY] if LARGE in expected else [])

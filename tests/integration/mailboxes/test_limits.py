@@ -1,0 +1,204 @@
+"""Limits of mailboxes: each is kept at its value and refused beyond it, for a mailbox, a principal and the node.
+
+Method: a real server, in part with authentication, called through the generated stubs and the client.
+
+Promises of docs/reference/guarantees.md: G54.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+import tidelog
+from tidelog import MailboxSettings
+from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.v1 import mailbox_service_pb2_grpc, wal_service_pb2_grpc
+from tidelog.v1 import wal_service_pb2 as wal_pb
+from tidelog.wire.column_message import columns_to_wire
+from tidelog.wire.columns import encode_payloads
+from tidelog_server.core.limits import (
+    LOCK_BYTES,
+    MAX_FETCH_BYTES,
+    MAX_FETCH_WAIT_MS,
+    MAX_MAILBOX_BATCH,
+)
+from tidelog_server.mailboxes.node_wide import bounds
+from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.mailbox_calls import (
+    acknowledge,
+    counts,
+    create,
+    eventually,
+    fetch,
+    mailbox_stub,
+    reason_of,
+    samples,
+)
+from tidelog_testing.servers.secured import Secured, secured_server
+
+IMPATIENT = tidelog.Retry(give_up_s=0.1)
+INVALID, LIMITED = "REASON_INVALID_ARGUMENT", "REASON_RATE_LIMIT_REJECTED"
+
+
+def send(stub: Any, name: str, count: int) -> Any:
+    return stub.Send(pb.SendRequest(mailbox=name, bodies=[b"x"] * count))
+
+
+async def test_the_messages_of_all_mailboxes_are_bounded(tmp_path: Path) -> None:
+    async with running_server(tmp_path, limits__max_mailbox_messages=5) as server, mailbox_stub(server) as stub:
+        await create(stub, "dead")
+        await create(stub, "a", max_deliveries=1, dead_letter="dead")
+        await create(stub, "b")
+        await send(stub, "a", 3)
+        assert await reason_of(send(stub, "b", 3)) == LIMITED
+        keyed = [pb.OutgoingMessage(body=b"x", dedup_key="k")]
+        await stub.Send(pb.SendRequest(mailbox="b", messages=keyed))
+        await send(stub, "b", 1)
+        assert await reason_of(send(stub, "a", 1)) == LIMITED
+        assert await counts(stub, "a") == (3, 0, 0, 0)
+        # A duplicate adds nothing, and dead letters must not be lost.
+        assert (await stub.Send(pb.SendRequest(mailbox="b", messages=keyed))).duplicates == [0]
+        first, second = await fetch(stub, "a", max_messages=2)
+        await acknowledge(stub, "a", rejected=[first.lock_id])
+        await eventually(lambda: counts(stub, "dead"), lambda found: found[0] == 1)
+        assert await reason_of(send(stub, "b", 1)) == LIMITED
+        await acknowledge(stub, "a", confirmed=[second.lock_id])
+        await send(stub, "b", 1)
+        assert await reason_of(send(stub, "b", 1)) == LIMITED
+    async with running_server(tmp_path, limits__max_mailbox_messages=5) as server, mailbox_stub(server) as stub:
+        await eventually(lambda: samples(server), lambda found: found["mailboxes_open", ""] == 3)
+        assert await reason_of(send(stub, "b", 1)) == LIMITED
+        await stub.PurgeMailbox(pb.PurgeMailboxRequest(name="dead"))
+        await send(stub, "b", 1)
+        await stub.DeleteMailbox(pb.DeleteMailboxRequest(name="b"))
+        await send(stub, "a", 4)
+        assert await reason_of(send(stub, "a", 1)) == LIMITED
+
+
+async def test_a_transaction_beyond_the_bound_does_nothing(tmp_path: Path) -> None:
+    async with (
+        running_server(tmp_path, limits__max_mailbox_messages=2) as server,
+        tidelog.AsyncClient(server.grpc_endpoint) as client,
+        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
+    ):
+        await client.create_channel("results")
+        await client.mailboxes.create("jobs")
+        part = wal_pb.TransactionPart(vchannel="results/0", batches=[columns_to_wire(encode_payloads([b"result"]))])
+        make_stub: Any = wal_service_pb2_grpc.WalServiceStub
+        call = make_stub(channel).AppendStream()
+        for count, message in ((3, "would hold 3 messages, at most 2"), (2, "")):
+            sends = [pb.SendRequest(mailbox="jobs", bodies=[b"x"] * count)]
+            transaction = wal_pb.Transaction(parts=[part], sends=sends)
+            await call.write(wal_pb.AppendStreamRequest(request_id=1, transaction=transaction))
+            assert message in (await call.read()).error.message
+        await call.done_writing()
+        assert len([each async for each in client.scan("results/0")]) == 1
+
+
+async def worker(secured: Secured) -> tidelog.AsyncClient:
+    token = await secured.token("mailbox.manage:*", "mailbox.send:*", "mailbox.receive:*")
+    return secured.client(token, retry=IMPATIENT, timeout_s=1)
+
+
+async def test_messages_count_to_who_created_the_mailbox(tmp_path: Path) -> None:
+    async with (
+        secured_server(tmp_path, limits__max_mailbox_messages=100) as secured,
+        await worker(secured) as ann,
+        await worker(secured) as bob,
+    ):
+        await ann.mailboxes.create("anns")
+        await bob.mailboxes.create("bobs")
+        await ann.mailbox("anns").send_many([b"x"] * 50)
+        for sender in (ann, bob):
+            with pytest.raises(tidelog.OverloadedError, match="this principal uses 50 messages"):
+                await sender.mailbox("anns").send(b"x")
+        await ann.mailbox("bobs").send_many([b"x"] * 25)
+        with pytest.raises(tidelog.OverloadedError, match="this principal uses 25 messages"):
+            await bob.mailbox("bobs").send(b"x")
+        for delivery in await ann.mailbox("anns").fetch(10):
+            await delivery.ack()
+        await bob.mailbox("bobs").send(b"x")
+
+
+async def test_waiting_fetches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_WAITING_FETCHES", 2)
+    async with running_server(tmp_path) as server, mailbox_stub(server) as stub:
+        await create(stub, "a")
+        await create(stub, "b")
+        waiting = [asyncio.ensure_future(wait(stub, name)) for name in ("a", "b")]
+        await eventually(lambda: samples(server), lambda found: found["mailbox_waiting_fetches", ""] == 2)
+        assert await reason_of(wait(stub, "a")) == LIMITED
+        assert await fetch(stub, "a") == []
+        operation = pb.Operation(number=1, fetch=pb.FetchRequest(mailbox="b", wait_ms=10_000))
+        call = stub.Operate()
+        await call.write(pb.OperateRequest(operations=[operation]))
+        [result] = (await call.read()).results
+        assert "fetches would wait" in result.error.message
+        call.cancel()
+        waiting.pop().cancel()
+        await eventually(lambda: samples(server), lambda found: found["mailbox_waiting_fetches", ""] == 1)
+        waiting.append(asyncio.ensure_future(wait(stub, "a")))
+        await eventually(lambda: samples(server), lambda found: found["mailbox_waiting_fetches", ""] == 2)
+        await send(stub, "a", 2)
+        assert [len((await each).deliveries) for each in waiting] == [1, 1]
+
+
+def wait(stub: Any, name: str) -> Any:
+    return stub.Fetch(pb.FetchRequest(mailbox=name, wait_ms=60_000))
+
+
+async def test_a_principal_has_a_share_of_waiting_fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_WAITING_FETCHES", 4)
+    async with secured_server(tmp_path) as secured, secured.client() as client, secured.channel() as channel:
+        await client.mailboxes.create("a")
+        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
+        stub = make_stub(channel)
+        ann, bob = [(("authorization", f"Bearer {await secured.token('mailbox.receive:*')}"),) for _ in range(2)]
+        request = pb.FetchRequest(mailbox="a", wait_ms=60_000)
+        waiting = [asyncio.ensure_future(stub.Fetch(request, metadata=ann)) for _ in range(2)]
+        await eventually(lambda: samples(secured.server), lambda found: found["mailbox_waiting_fetches", ""] == 2)
+        assert await reason_of(stub.Fetch(request, metadata=ann)) == LIMITED
+        waiting.append(asyncio.ensure_future(stub.Fetch(request, metadata=bob)))
+        await eventually(lambda: samples(secured.server), lambda found: found["mailbox_waiting_fetches", ""] == 3)
+        await client.mailbox("a").send_many([b"x"] * 3)
+        assert [len((await each).deliveries) for each in waiting] == [1, 1, 1]
+
+
+async def test_requests_at_their_limits_are_served_and_beyond_them_refused(tmp_path: Path) -> None:
+    locks, ids = [bytes(LOCK_BYTES)] * (MAX_MAILBOX_BATCH + 1), range(1, MAX_MAILBOX_BATCH + 2)
+    async with running_server(tmp_path) as server, mailbox_stub(server) as stub:
+        await create(stub, "a")
+        await send(stub, "a", MAX_MAILBOX_BATCH)
+        assert await reason_of(send(stub, "a", MAX_MAILBOX_BATCH + 1)) == INVALID
+        for method, build in (
+            (stub.Fetch, lambda more: pb.FetchRequest(mailbox="a", max_messages=MAX_MAILBOX_BATCH + more)),
+            (stub.Fetch, lambda more: pb.FetchRequest(mailbox="a", max_bytes=MAX_FETCH_BYTES + more)),
+            (stub.Fetch, lambda more: pb.FetchRequest(mailbox="a", wait_ms=MAX_FETCH_WAIT_MS + more)),
+            (
+                stub.FetchHeaders,
+                lambda more: pb.FetchHeadersRequest(mailbox="a", max_messages=MAX_MAILBOX_BATCH + more),
+            ),
+            (stub.Peek, lambda more: pb.PeekRequest(mailbox="a", max_messages=100 + more)),
+            (stub.AckDeliveries, lambda more: pb.AckDeliveriesRequest(mailbox="a", confirmed=locks[1 - more :])),
+            (stub.Extend, lambda more: pb.ExtendRequest(mailbox="a", lock_ids=locks[1 - more :])),
+            (stub.Reenqueue, lambda more: pb.ReenqueueRequest(mailbox="a", ids=ids[1 - more :])),
+        ):
+            # The last send leaves a message for each fetch, so that none waits.
+            await send(stub, "a", 1)
+            assert await reason_of(method(build(0))) == ""
+            assert await reason_of(method(build(1))) == INVALID
+
+
+async def test_a_mailbox_leases_no_more_messages_than_its_limit(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
+        await client.mailboxes.create("a", MailboxSettings(max_in_flight=3))
+        mailbox = client.mailbox("a")
+        await mailbox.send_many([b"x"] * 5)
+        first = await mailbox.fetch(5)
+        assert len(first) == 3
+        assert await mailbox.fetch(5) == []
+        await first[0].ack()
+        assert len(await mailbox.fetch(5)) == 1

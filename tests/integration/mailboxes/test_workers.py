@@ -1,0 +1,435 @@
+"""Workers of a mailbox: leases that are extended, acknowledgements, rejections, lost leases and drains.
+
+Method: a real server, in the process of the test or behind a proxy. Waiting is for a state that must come.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, AsyncDelivery, AsyncMailbox, MailboxSettings, OutgoingMessage
+from tidelog.testing import server
+from tidelog_testing.faults.cut_proxy import cut_off_client
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[AsyncClient]:
+    async with server() as client:
+        await client.mailboxes.create("jobs", MailboxSettings(backoff_ms=(50,)))
+        yield client
+
+
+@pytest.fixture
+def jobs(client: AsyncClient) -> AsyncMailbox:
+    return client.mailbox("jobs")
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+async def is_empty(mailbox: AsyncMailbox) -> bool:
+    counts = await mailbox.counts()
+    return (counts.available, counts.delayed, counts.leased) == (0, 0, 0)
+
+
+async def end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+# -- Handlers ----------------------------------------------------------------------------------------------
+
+
+async def test_handlers_run_concurrently_and_confirm_on_return(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"%d" % number for number in range(200)])
+    done: Counter[bytes] = Counter()
+    running = most = 0
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        done[delivery.body] += 1
+
+    task = asyncio.create_task(jobs.work(handle, concurrency=8))
+    await until(lambda: is_empty(jobs))
+    await end(task)
+
+    assert done == Counter(b"%d" % number for number in range(200))
+    assert most == 8
+
+
+async def test_an_exception_rejects_with_back_off_and_is_logged(
+    jobs: AsyncMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    await jobs.send(b"a")
+    counts: list[int] = []
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        counts.append(delivery.delivery_count)
+        if delivery.delivery_count < 3:
+            raise KeyError("no such photo")
+
+    task = asyncio.create_task(jobs.work(handle))
+    await until(lambda: is_empty(jobs))
+    await end(task)
+
+    assert counts == [1, 2, 3]
+    assert caplog.text.count("the handler raised an exception") == 2
+
+
+async def test_leases_are_extended_while_a_handler_runs(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"%d" % number for number in range(4)])
+    counts: list[int] = []
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        await asyncio.sleep(1.0)
+        counts.append(delivery.delivery_count)
+
+    # Two are in process for a second, and two wait for them.
+    task = asyncio.create_task(jobs.work(handle, concurrency=2, lease=0.4))
+    await until(lambda: is_empty(jobs))
+    await end(task)
+
+    assert counts == [1, 1, 1, 1]
+
+
+async def test_a_handler_may_confirm_its_message_in_a_transaction(client: AsyncClient, jobs: AsyncMailbox) -> None:
+    await client.create_channel("results")
+    await client.mailboxes.create("next")
+    await jobs.send_many([b"%d" % number for number in range(20)])
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        async with client.txn() as txn:
+            await txn.append("results", delivery.body)
+            txn.send("next", OutgoingMessage(delivery.body, {"from": delivery.mailbox}))
+            txn.ack(delivery)
+        if delivery.body == b"7":
+            raise KeyError("after the commit")
+
+    task = asyncio.create_task(jobs.work(handle, concurrency=4))
+    await until(lambda: is_empty(jobs))
+    await end(task)
+
+    results = [payload async for batch in client.scan("results/0") for payload in batch.payloads]
+    assert sorted(map(int, results)) == list(range(20))
+    assert (await client.mailbox("next").counts()).available == 20
+
+
+async def test_a_lost_lease_cancels_the_handler(jobs: AsyncMailbox, caplog: pytest.LogCaptureFixture) -> None:
+    sent = await jobs.send(b"a")
+    outcomes: list[str] = []
+    has_begun = asyncio.Event()
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        has_begun.set()
+        if delivery.delivery_count > 1:
+            outcomes.append("processed")
+            return
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            outcomes.append(f"cancelled, lost={delivery.is_lost}")
+            raise
+
+    task = asyncio.create_task(jobs.work(handle, lease=0.3))
+    await has_begun.wait()
+    assert await jobs.reenqueue([sent.id]) == 1
+    await until(lambda: is_empty(jobs))
+    await end(task)
+
+    assert sorted(outcomes) == ["cancelled, lost=True", "processed"]
+    assert "the lease of message" in caplog.text
+
+
+async def test_a_lease_that_is_not_extended_in_time_is_lost() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await direct.mailboxes.create("jobs")
+        jobs = direct.mailbox("jobs")
+        await jobs.send(b"a")
+        counts: list[int] = []
+        losses: list[bool] = []
+
+        async def handle(delivery: AsyncDelivery) -> None:
+            counts.append(delivery.delivery_count)
+            if delivery.delivery_count == 1:
+                proxy.passes.clear()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    losses.append(delivery.is_lost)
+                    proxy.cut()
+
+        task = asyncio.create_task(client.mailbox("jobs").work(handle, lease=0.5))
+        await until(lambda: is_empty(jobs))
+        await end(task)
+
+        assert counts == [1, 2]
+        assert losses == [True]
+
+
+async def test_a_cancellation_drains(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"%d" % number for number in range(10)])
+    begun: list[bytes] = []
+    may_end = asyncio.Event()
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        begun.append(delivery.body)
+        await may_end.wait()
+
+    task = asyncio.create_task(jobs.work(handle, concurrency=2, prefetch=4))
+
+    async def are_leased(number: int) -> bool:
+        return len(begun) == 2 and (await jobs.counts()).leased == number
+
+    await until(lambda: are_leased(6))
+    task.cancel()
+    # What waited for a handler is returned at once, while handlers still run.
+    await until(lambda: are_leased(2))
+    assert not task.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert begun == [b"0", b"1"]
+    assert (await jobs.counts()).available == 8
+
+
+async def test_a_second_cancellation_ends_handlers(jobs: AsyncMailbox) -> None:
+    await jobs.send(b"a")
+    has_begun = asyncio.Event()
+
+    async def handle(_: AsyncDelivery) -> None:
+        has_begun.set()
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(jobs.work(handle))
+    await has_begun.wait()
+    task.cancel()
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (await jobs.counts()).available == 1
+
+
+async def test_sigterm_drains_and_the_call_returns(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"%d" % number for number in range(20)])
+    done: list[bytes] = []
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        if not done:
+            os.kill(os.getpid(), signal.SIGTERM)
+        done.append(delivery.body)
+        await asyncio.sleep(0.1)
+
+    before = signal.getsignal(signal.SIGTERM)
+    await asyncio.wait_for(jobs.work(handle, concurrency=3), 20)
+
+    assert signal.getsignal(signal.SIGTERM) == before
+    counts = await jobs.counts()
+    assert (counts.available, counts.leased) == (20 - len(done), 0)
+    assert len(done) == 3
+
+
+async def test_a_mailbox_that_does_not_exist_ends_the_work(client: AsyncClient) -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+    async def handle(_: AsyncDelivery) -> None:
+        raise AssertionError("there is no message")
+
+    with pytest.raises(tidelog.MailboxNotFoundError):
+        await asyncio.wait_for(client.mailbox("missing").work(handle), 20)
+    gc.collect()
+    assert reported == []
+
+
+async def test_a_worker_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+    settings, folder = lasting_port(), tmp_path / "data"
+    done: set[bytes] = set()
+
+    async def handle(delivery: AsyncDelivery) -> None:
+        done.add(delivery.body)
+
+    with ServerProcess(folder, settings) as server:
+        async with AsyncClient(server.grpc) as client:
+            await client.mailboxes.create("jobs")
+            jobs = client.mailbox("jobs")
+            await jobs.send(b"a")
+            task = asyncio.create_task(jobs.work(handle, lease=0.5))
+            await until(lambda: is_empty(jobs))
+            server.kill()
+            with ServerProcess(folder, settings):
+                async with asyncio.timeout(30):
+                    await jobs.send(b"b", dedup_key="b")
+                    while done != {b"a", b"b"}:
+                        await asyncio.sleep(0.01)
+                await end(task)
+
+
+async def test_a_worker_survives_lost_connections() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await direct.mailboxes.create("jobs", MailboxSettings(lease_ms=1_000))
+        jobs = direct.mailbox("jobs")
+        done: set[bytes] = set()
+
+        async def handle(delivery: AsyncDelivery) -> None:
+            await asyncio.sleep(0.01)
+            done.add(delivery.body)
+
+        task = asyncio.create_task(client.mailbox("jobs").work(handle, concurrency=4, lease=1.0))
+        for begin in range(0, 200, 20):
+            await jobs.send_many([b"%d" % number for number in range(begin, begin + 20)])
+            await asyncio.sleep(0.05)
+            proxy.cut()
+        await until(lambda: is_empty(jobs))
+        await end(task)
+
+        assert done == {b"%d" % number for number in range(200)}
+
+
+async def test_a_client_that_is_closed_ends_its_workers(client: AsyncClient, jobs: AsyncMailbox) -> None:
+    await jobs.send(b"a")
+    other = AsyncClient(client.endpoint)
+    worker = other.mailbox("jobs").worker(lease=0.3)
+    delivery = await anext(worker)
+    await other.aclose()
+
+    with pytest.raises(tidelog.ClosedError):
+        await anext(worker)
+    # It is delivered again, because nothing extends its lease.
+    [again] = await jobs.fetch(wait=10)
+    assert (again.id, again.delivery_count) == (delivery.id, 2)
+    await worker.aclose()
+
+
+# -- Iterators ---------------------------------------------------------------------------------------------
+
+
+async def test_an_iterator_confirms_when_the_next_one_is_asked_for(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"a", b"b", b"c"])
+    seen: list[bytes] = []
+    async with jobs.worker(concurrency=2) as worker:
+        async for delivery in worker:
+            seen.append(delivery.body)
+            if len(seen) == 2:
+                [first] = [each.header.id for each in await jobs.peek(message_id=delivery.id)]
+                assert first == delivery.id
+                break
+
+    assert seen == [b"a", b"b"]
+    # The end of the context has confirmed the second one, and returned the third one.
+    counts = await jobs.counts()
+    assert (counts.available, counts.leased) == (1, 0)
+
+
+async def test_an_exception_in_the_body_rejects(jobs: AsyncMailbox) -> None:
+    await jobs.send(b"a")
+    with pytest.raises(KeyError):
+        async with jobs.worker() as worker:
+            async for _ in worker:
+                raise KeyError("a")
+
+    [again] = await jobs.fetch(wait=10)
+    assert again.delivery_count == 2
+
+
+async def test_a_loop_that_is_begun_again_rejects_what_the_first_one_left(jobs: AsyncMailbox) -> None:
+    await jobs.send(b"a")
+    counts: list[int] = []
+    async with jobs.worker() as worker:
+        with pytest.raises(KeyError):
+            async for delivery in worker:
+                counts.append(delivery.delivery_count)
+                raise KeyError("a")
+        async for delivery in worker:
+            counts.append(delivery.delivery_count)
+            break
+
+    assert counts == [1, 2]
+    assert await is_empty(jobs)
+
+
+async def test_several_tasks_share_a_worker_and_what_the_body_settles_is_left_alone(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"%d" % number for number in range(50)])
+    done: Counter[bytes] = Counter()
+    held = most = 0
+
+    async def consume(worker: tidelog.AsyncMailboxWorker) -> None:
+        nonlocal held, most
+        async for delivery in worker:
+            held += 1
+            most = max(most, held)
+            await asyncio.sleep(0)
+            done[delivery.body] += 1
+            if int(delivery.body) % 2:
+                await delivery.ack()
+            held -= 1
+            if sum(done.values()) == 50:
+                worker.stop()
+
+    async with jobs.worker(concurrency=3) as worker, asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(consume(worker))
+
+    assert done == Counter(b"%d" % number for number in range(50))
+    assert most <= 3
+    assert await is_empty(jobs)
+
+
+async def test_a_task_that_ends_settles_its_message_and_the_last_one_closes_the_worker(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"a", b"b", b"c"])
+    worker = jobs.worker(concurrency=1, prefetch=1)
+
+    async def one(error: Exception | None) -> None:
+        async for _ in worker:
+            if error is not None:
+                raise error
+            return
+
+    await asyncio.create_task(one(None))
+    # The worker had one task, which is over, so it is closed.
+    await until(lambda: _are(jobs, available=2))
+    with pytest.raises(StopAsyncIteration):
+        await anext(worker)
+    worker = jobs.worker(prefetch=0)
+    with pytest.raises(KeyError):
+        await asyncio.create_task(one(KeyError("b")))
+    await until(lambda: _are(jobs, available=2))
+    assert [each.header.delivery_count > 0 for each in await jobs.peek()] == [True, True]
+
+
+async def _are(mailbox: AsyncMailbox, *, available: int) -> bool:
+    counts = await mailbox.counts()
+    return (counts.available, counts.leased) == (available, 0)
+
+
+async def test_a_handler_of_the_wrong_kind_ends_the_work_and_rejects_nothing(client: AsyncClient) -> None:
+    jobs = client.mailbox("jobs")
+    await jobs.send(b"job")
+    with pytest.raises(TypeError, match="expected a function of a delivery"):
+        await jobs.work(cast("Any", "handler"))
+    with pytest.raises(TypeError, match="returned NoneType, expected an awaitable"):
+        await asyncio.wait_for(jobs.work(cast("Any", lambda _: None)), 20)
+    # A fetch that was in flight may have received the returned message: it is returned again in the background.
+    await until(lambda: _are(jobs, available=1))
+    assert (await jobs.counts()).dead == 0

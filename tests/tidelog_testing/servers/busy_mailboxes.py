@@ -1,0 +1,25 @@
+"""A server whose mailboxes have housekeeping all the time: ``python -m tidelog_testing.servers.busy_mailboxes``.
+
+Its limits are so small that a storm of seconds has thousands of pages, copies and trims. Its wall clock has the offset
+that ``SKEW_FILE`` states, see ``servers.skewed``.
+"""
+
+import asyncio
+import sys
+from typing import Final
+
+from tidelog_server.mailboxes import housekeeping, snapshot
+from tidelog_testing.servers import skewed
+
+_LIMITS: Final = {
+    "SNAPSHOT_AFTER_CHANGES": 200, "_SNAPSHOT_RATIO": 0, "TRIM_ABOVE_BYTES": 2_000, "CLEAN_ABOVE_BYTES": -100_000,
+    "_COPY_MESSAGES": 20,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    for name, value in _LIMITS.items():
+        assert hasattr(housekeeping, name)
+        setattr(housekeeping, name, value)
+    snapshot.PAGE_BYTES = 2_000  # type: ignore[misc]
+    asyncio.run(skewed._serve(sys.argv[1:]))
