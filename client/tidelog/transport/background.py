@@ -1,11 +1,12 @@
 """The event loop of the synchronous clients: one per process, on its own thread, started on first use.
 
 An idle loop is stopped before a fork, because gRPC does not survive a fork (see ``tidelog.transport.fork``). The next
-call starts a new one, in the parent and in the child.
+call starts a new one, in the parent and in the child. Calls that other threads make during a fork begin after it.
 """
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
@@ -37,16 +38,19 @@ class Background:
     """An event loop on a daemon thread, and the clients that use it."""
 
     def __init__(self) -> None:
-        # Guards starting and stopping the thread.
-        self._lock = threading.Lock()
+        # Guards the loop: no work is given to a loop that has stopped. A fork holds it from its begin to its end.
+        # Why not a plain lock: a signal handler or a finalizer of the forking thread may use the loop.
+        self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._unusable: list[asyncio.AbstractEventLoop | None] = []
         self._clients: WeakSet[Pausable] = WeakSet()
+        self._in_progress: set[Future[Any]] = set()
 
     def add(self, client: "Pausable") -> None:
         """Pause ``client`` around forks."""
-        self._clients.add(client)
+        with self._lock:
+            self._clients.add(client)
 
     def run(self, work: Coroutine[Any, Any, _Result], timeout_s: float | None = None) -> _Result:
         """Run ``work`` on the loop and return its result. Ctrl-C and the timeout end the wait and cancel the work.
@@ -61,6 +65,9 @@ class Background:
             # No effect if the work itself raised.
             future.cancel()
             raise
+        finally:
+            # The callback of ``start`` may run after the wait has ended, and a fork may follow at once.
+            self._in_progress.discard(future)
 
     def iterate(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:
         """Yield items of an asynchronous iterator, each fetched on the loop when it is asked for."""
@@ -74,51 +81,68 @@ class Background:
     def start(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
         """Start ``work`` on the loop."""
         try:
-            return asyncio.run_coroutine_threadsafe(work, self.loop())
+            with self._lock:
+                future = asyncio.run_coroutine_threadsafe(work, self.loop())
+                self._in_progress.add(future)
         except BaseException:
             work.close()
             raise
+        future.add_done_callback(self._in_progress.discard)
+        return future
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Run ``call`` on the loop soon; from any thread, the loop's own included."""
         loop = self._loop
-        (self.loop() if loop is None else loop).call_soon_threadsafe(call)
+        if loop is not None and threading.current_thread() is self._thread:
+            loop.call_soon(call)
+            return
+        with self._lock:
+            self.loop().call_soon_threadsafe(call)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if necessary."""
-        loop = self._loop
-        if loop is not None:
-            assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
-            return loop
         with self._lock:
             if self._loop is None:
                 started: Future[asyncio.AbstractEventLoop] = Future()
                 self._thread = threading.Thread(target=_run, args=(started,), name="tidelog", daemon=True)
                 self._thread.start()
                 self._loop = started.result()
+            assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
             return self._loop
 
-    def pause(self) -> None:
-        """Stop the loop, unless a client is in use."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is in progress on the loop."""
+        return bool(self._in_progress)
+
+    def begin_fork(self) -> None:
+        """Stop the loop, unless a client is in use, and let no other thread use it until the fork has ended."""
+        self._lock.acquire()
         loop, thread = self._loop, self._thread
-        if loop is None or thread is None or threading.current_thread() is thread:
+        if loop is None or thread is None or threading.current_thread() is thread or self._in_progress:
             return
+        give_up_s = time.monotonic() + _PAUSE_S
         try:
             is_paused = asyncio.run_coroutine_threadsafe(self._pause_clients(), loop).result(_PAUSE_S)
         except TimeoutError:
             return
         if is_paused:
-            with self._lock:
-                self._loop = self._thread = None
+            self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+            # Why a timeout: a callback on the loop may need a lock whose owner waits for the end of the fork.
+            thread.join(max(0.0, give_up_s - time.monotonic()))
+
+    def end_fork(self) -> None:
+        """Let other threads use the loop again; for the parent."""
+        self._lock.release()
 
     def forget(self) -> None:
         """Discard the parent's loop and thread, which a fork does not copy; for the child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Why kept: a gRPC object that was in use at the fork can crash the child even when it is freed.
         self._unusable.append(self._loop)
         self._loop = self._thread = None
+        self._in_progress = set()
 
     async def _pause_clients(self) -> bool:
         paused = [await client.pause() for client in list(self._clients)]
@@ -136,4 +160,6 @@ def _run(started: "Future[asyncio.AbstractEventLoop]") -> None:
 
 
 background: Final = Background()
-_fork.pause_around_forks(before=background.pause, after_in_child=background.forget)
+_fork.pause_around_forks(
+    before=background.begin_fork, after_in_parent=background.end_fork, after_in_child=background.forget
+)

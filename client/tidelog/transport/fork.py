@@ -30,7 +30,8 @@ _FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _TRUE: Final = ("1", "true", "yes", "on", "y", "t")
 _THREADS: Final = Path("/proc/self/task")
 """Has one folder per thread of this process, on Linux; elsewhere gRPC's threads are not detected."""
-_GRPC_THREADS: Final = ("event_engine", "grpc_global_tim", "lifeguard")
+# The last one frees what the last object has left, and holds the lock under which gRPC starts again.
+_GRPC_THREADS: Final = ("event_engine", "grpc_global_tim", "lifeguard", "grpc_shutdown")
 # The threads end within milliseconds after the last object is freed, on a busy machine too.
 _THREADS_END_WITHIN_S: Final = 0.5
 _POLL_S: Final = 0.001
@@ -93,10 +94,14 @@ class _Forks:
             give_up_s += _THREADS_END_WITHIN_S
         self.has_released = False
         self._grpc_runs = _grpc_runs()
-        while self._grpc_runs and not self.connected and time.monotonic() < give_up_s:
+        has_just_ended = is_waiting = not self.connected and time.monotonic() < give_up_s
+        while is_waiting and (self._grpc_runs or has_just_ended):
             # They are not Python threads, so they cannot be joined.
             time.sleep(_POLL_S)
+            # Why twice: the last one may just have started another, which has no name yet.
+            has_just_ended = self._grpc_runs
             self._grpc_runs = _grpc_runs()
+            is_waiting = time.monotonic() < give_up_s
 
     def after_in_child(self) -> None:
         """Record whether gRPC was in use; if so, never free its objects, because freeing them may crash too."""
@@ -130,9 +135,11 @@ def disconnected(holder: object) -> None:
     _forks.has_released = True
 
 
-def pause_around_forks(*, before: Callable[[], None], after_in_child: Callable[[], None]) -> None:
-    """Run ``before`` before every fork and ``after_in_child`` in each child, for the lifetime of the process."""
-    os.register_at_fork(before=before, after_in_child=after_in_child)
+def pause_around_forks(
+    *, before: Callable[[], None], after_in_parent: Callable[[], None], after_in_child: Callable[[], None]
+) -> None:
+    """Run the functions around every fork, for the lifetime of the process."""
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
 # The function registered first runs last before a fork: after all clients have paused.

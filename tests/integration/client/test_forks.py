@@ -46,6 +46,13 @@ def test_a_child_forked_while_others_used_grpc_is_told_so_and_a_later_one_goes_o
     assert found == {"answers": ["ForkError", "sync", "sync"], "stored": ["parent", "child"]}
 
 
+def test_calls_of_other_threads_end_when_a_fork_interrupts_them(tmp_path: Path) -> None:
+    found = forked(tmp_path / "log", "busy")
+
+    # Each child appended or got a ForkError.
+    assert found["answers"] == ["True"]
+
+
 def test_a_child_gets_ids_of_its_own(tmp_path: Path) -> None:
     first, child, second = map(int, forked(tmp_path / "log", "ids")["answers"])
 

@@ -7,11 +7,14 @@ use of gRPC in a process affects its children.
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tidelog import Client
 from tidelog.rocksmq import IDAllocator
+from tidelog.transport.background import background
 
 
 def in_a_child(work: Callable[[], object]) -> str:
@@ -66,6 +69,25 @@ def others(client: Client) -> list[str]:
     return [*answers, in_a_child(lambda: append(client, b"child"))]
 
 
+def busy(client: Client) -> list[str]:
+    """Fork while another thread makes one call after another."""
+    has_ended = threading.Event()
+
+    def calls() -> int:
+        number = 0
+        while not has_ended.is_set():
+            append(client, b"thread")
+            number += 1
+        return number
+
+    with ThreadPoolExecutor() as pool:
+        others = pool.submit(calls)
+        children = {in_a_child(lambda: append(client, b"child")) for _ in range(40)}
+        has_ended.set()
+        has_called = others.result() > 0
+    return [str(has_called), *sorted(children - {"sync", "ForkError"})]
+
+
 def ids(client: Client) -> list[str]:
     """Fork while prefetched ids are available."""
     allocator = IDAllocator(client)
@@ -83,15 +105,16 @@ def mailboxes(client: Client) -> list[str]:
     with ThreadPoolExecutor() as pool:
         bodies = sorted(each.body.decode() for each in jobs.fetch(5))
         waiting = pool.submit(jobs.fetch, wait=60)
-        # The fetch waits at the server once a later call is answered.
-        jobs.fetch()
+        # Before the fetch has begun, a child would send a message.
+        while not background.is_busy:
+            time.sleep(0.001)
         answers += [*bodies, in_a_child(lambda: jobs.send(b"child"))]
         jobs.send(b"last")
         answers += [each.body.decode() for each in waiting.result()]
     return answers
 
 
-_CASES = {case.__name__: case for case in (paused, streaming, others, ids, mailboxes)}
+_CASES = {case.__name__: case for case in (paused, streaming, others, busy, ids, mailboxes)}
 
 
 def main() -> None:
