@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.msgstream._assembler import RawPack
+from tidelog.msgstream._log.assembler import RawPack
 from tidelog_testing.oracles.packs import CHANNELS, GRID, FakeBatch, Found, Unit, assembled, expected_packs, found, logs
 
 EARLIEST = dict.fromkeys(CHANNELS, 0)

@@ -1,12 +1,14 @@
 """Message streams: packs of typed messages over several channels, one message or one interval of time at a time.
 
-A factory creates streams on a broker: ``AsyncRmqMsgStreamFactory`` on a Tidelog server, ``AsyncMemMsgStreamFactory``
-in memory; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchronous twins. docs/guides/msgstream.md
+A factory creates streams on a broker: ``AsyncRmqMsgStreamFactory`` on a Tidelog server, ``AsyncPulsarMsgStreamFactory``
+on Apache Pulsar, ``AsyncMemMsgStreamFactory`` in memory; the same names without Async are their synchronous twins.
+docs/guides/msgstream.md
 has an example, the semantics, and a mapping for users of Milvus's ``MsgStream``.
 """
 
 from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
 from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.subscriptions import MemSubscriptionStore, SubscriptionStore
 from tidelog.msgstream._dispatcher import (
     MemUDFactory,
@@ -23,12 +25,22 @@ from tidelog.msgstream._errors import (
     MessageTooLargeError,
     MsgStreamError,
     NotSubscribedError,
+    PackTooLargeError,
+    PartialProduceError,
     RepackError,
+    StreamFencedError,
     StreamStateError,
     UnknownMsgTypeError,
 )
-from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
+from tidelog.msgstream._factories import (
+    AsyncMemMsgStreamFactory,
+    AsyncMsgStreamFactory,
+    AsyncRmqMsgStreamFactory,
+    Capabilities,
+)
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
+from tidelog.msgstream._log.plain_stream import AsyncPlainMsgStream
+from tidelog.msgstream._log.tt_stream import AsyncTtMsgStream
 from tidelog.msgstream._messages import (
     AliasMsg,
     CollectionMsg,
@@ -37,7 +49,6 @@ from tidelog.msgstream._messages import (
     GeneralMsg,
     IndexMsg,
     InsertMsg,
-    MsgPosition,
     PartitionMsg,
     ProtoMsg,
     QueryMsg,
@@ -51,12 +62,31 @@ from tidelog.msgstream._messages import (
 )
 from tidelog.msgstream._msg_type import SEED_NAMES, MsgType, msg_type_of
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
+from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._pulsar.factories import AsyncPulsarMsgStreamFactory
+from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
+from tidelog.msgstream._pulsar.sync_ticker import TimeTicker
+from tidelog.msgstream._pulsar.ticker import AsyncTimeTicker
+from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
 from tidelog.msgstream._repack import RepackFunc, compute_produce_channel_indexes
+from tidelog.msgstream._seed_names import (
+    PulsarMsgStream,
+    PulsarTtMsgStream,
+    RmqMsgStream,
+    RmqTtMsgStream,
+    new_pulsar_msg_stream,
+    new_pulsar_tt_msg_stream,
+    new_rmq_msg_stream,
+    new_rmq_tt_msg_stream,
+)
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._sync_factories import MemMsgStreamFactory, MsgStreamFactory, RmqMsgStreamFactory
+from tidelog.msgstream._sync_factories import (
+    MemMsgStreamFactory,
+    MsgStreamFactory,
+    PulsarMsgStreamFactory,
+    RmqMsgStreamFactory,
+)
 from tidelog.msgstream._sync_stream import MsgStream
-from tidelog.msgstream._tt_stream import AsyncTtMsgStream
 
 __all__ = [
     "SEED_NAMES",
@@ -65,10 +95,15 @@ __all__ = [
     "AsyncMsgStream",
     "AsyncMsgStreamFactory",
     "AsyncPlainMsgStream",
+    "AsyncPulsarMsgStream",
+    "AsyncPulsarMsgStreamFactory",
+    "AsyncPulsarTtMsgStream",
     "AsyncRmqMsgStreamFactory",
+    "AsyncTimeTicker",
     "AsyncTtMsgStream",
     "BadPositionError",
     "BrokerFullError",
+    "Capabilities",
     "CollectionMsg",
     "DeleteMsg",
     "EmptyPackError",
@@ -90,21 +125,32 @@ __all__ = [
     "MsgStreamFactory",
     "MsgType",
     "NotSubscribedError",
+    "PackTooLargeError",
+    "PartialProduceError",
     "PartitionMsg",
     "ProtoMsg",
     "ProtoUDFactory",
+    "PulsarBroker",
+    "PulsarMsgStream",
+    "PulsarMsgStreamFactory",
+    "PulsarTtMsgStream",
     "QueryMsg",
     "QueryResultMsg",
     "RepackError",
     "RepackFunc",
+    "RmqMsgStream",
     "RmqMsgStreamFactory",
+    "RmqTtMsgStream",
     "SegmentMsg",
     "StatisticsMsg",
+    "StreamFencedError",
     "StreamSettings",
     "StreamStateError",
     "SubscriptionPosition",
     "SubscriptionStore",
+    "TickStatus",
     "TimeTickMsg",
+    "TimeTicker",
     "TsMsg",
     "UnknownMsgTypeError",
     "UnmarshalDispatcher",
@@ -114,6 +160,10 @@ __all__ = [
     "class_of_type",
     "compute_produce_channel_indexes",
     "msg_type_of",
+    "new_pulsar_msg_stream",
+    "new_pulsar_tt_msg_stream",
+    "new_rmq_msg_stream",
+    "new_rmq_tt_msg_stream",
 ]
 
 for _name in __all__:

@@ -13,8 +13,9 @@ from tidelog.msgstream._backends.subscriptions import MarkT, Subscriptions
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
 from tidelog.msgstream._errors import EmptyPackError, NotSubscribedError, StreamStateError
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._messages import MsgPosition, TsMsg
+from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import (
     RepackFunc,
     checked_packs,
@@ -138,17 +139,14 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
             packs = default_repack(pack.msgs, indexes, len(channels))
         else:
             packs = checked_packs(self._repack_func(pack.msgs, indexes), len(channels))
-        max_bytes = self.settings.max_message_bytes
-        return await self._append(
-            {channels[index]: encoded(part, max_bytes) for index, part in packs.items() if not part.is_empty}
-        )
+        return await self._send({channels[index]: part for index, part in packs.items() if not part.is_empty})
 
     async def broadcast(self, pack: MsgPack | None) -> MessageIds:
         self._check_open()
         channels = self._producers()
         if pack is None or is_empty(pack):
             raise EmptyPackError("the pack to broadcast has no messages: expected at least one message")
-        return await self._append(dict.fromkeys(channels, encoded(pack, self.settings.max_message_bytes)))
+        return await self._send(dict.fromkeys(channels, pack))
 
     async def consume(self) -> MsgPack:
         await self._save_progress()
@@ -245,10 +243,17 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
             places |= first
         return {name: places[name] for name in channels}
 
-    async def _append(self, parts: Mapping[str, Sequence[Message]]) -> MessageIds:
-        if not parts:
-            return {}
-        return await self._backend.append(parts)
+    async def _send(self, packs: Mapping[str, MsgPack]) -> MessageIds:
+        """Encode the pack of each channel, each once, and append them."""
+        parts: dict[int, Sequence[Message]] = {}
+        for pack in packs.values():
+            if id(pack) not in parts:
+                parts[id(pack)] = encoded(pack, self.settings.max_message_bytes)
+        return await self._append({channel: parts[id(pack)] for channel, pack in packs.items()}, packs)
+
+    async def _append(self, parts: Mapping[str, Sequence[Message]], packs: Mapping[str, MsgPack]) -> MessageIds:
+        """Append the encoded messages of packs."""
+        return await self._backend.append(parts) if parts else {}
 
     def _producers(self) -> Sequence[str]:
         if not self._produced:

@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tidelog.client import AsyncClient
 from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
@@ -12,14 +14,33 @@ from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._base_stream import StreamTools
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcherFactory
 from tidelog.msgstream._interface import AsyncMsgStream
-from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
+from tidelog.msgstream._log.plain_stream import AsyncPlainMsgStream
+from tidelog.msgstream._log.tt_stream import AsyncTtMsgStream
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._tt_stream import AsyncTtMsgStream
 from tidelog.read.reader_events import OnEvent
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kind of broker can do.
+
+    Attributes:
+        atomic_produce: A pack for several channels is sent as a whole or not at all.
+        log_ticks: The log gives each message a tick: one order over all channels, and packs without a ``TimeTicker``.
+    """
+
+    atomic_produce: bool = True
+    log_ticks: bool = True
+
+
 class AsyncMsgStreamFactory(ABC):
-    """Creates streams on one broker. Derive from it for another kind of broker."""
+    """Creates streams on one broker. Derive from it for another kind of broker.
+
+    Attributes:
+        capabilities: What the broker can do.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     @abstractmethod
     def set_params(self, params: Mapping[str, object]) -> None:

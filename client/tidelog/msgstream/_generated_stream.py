@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._messages import MsgPosition, TsMsg
+from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc
 from tidelog.transport.background import background
 
@@ -70,16 +71,17 @@ class MsgStreamCalls(ABC):
     def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
         """Divide a pack among the channels, send all of it or nothing, and return the message ids of each channel.
 
-        Message streams elsewhere do not promise this: there a failure leaves what was already sent to some channels. A
+        A broker whose factory lacks the capability ``atomic_produce`` sends to each channel on its own. Elsewhere a
         pack for one channel costs one append, a pack for several one transaction. Messages of one call to a channel
         stay in order, and an awaited call precedes later ones. None and empty packs send nothing. Cancelling only ends
-        the wait: the pack is then sent as a whole, or not at all.
+        the wait.
 
         Raises:
             StreamStateError: The stream has no producers.
             RepackError: The messages cannot be divided. Nothing was sent.
             MessageTooLargeError, MalformedMessageError: A message cannot be sent. Nothing was sent.
             AppendUnknownError: Whether the pack was sent, as a whole, is unknown.
+            PartialProduceError: A part was sent, without ``atomic_produce``.
             ClosedError: The stream was closed.
             TidelogError: The log refused the pack; see ``effect``.
         """
@@ -88,7 +90,8 @@ class MsgStreamCalls(ABC):
     def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
         """Send every message of a pack to every channel, to all or to none, and return the message ids of each channel.
 
-        A time-tick stream that consumes several of the channels receives all of it in one pack.
+        Without the capability ``atomic_produce`` each channel is sent to on its own. Elsewhere a time-tick stream that
+        consumes several of the channels receives all of it in one pack.
 
         Raises:
             EmptyPackError: The pack has no messages.

@@ -14,26 +14,10 @@ from google.protobuf.message import DecodeError, Message
 
 from tidelog.msgstream._errors import MalformedMessageError
 from tidelog.msgstream._msg_type import MsgType
+from tidelog.msgstream._position import MsgPosition
 from tidelog.v1 import message_stream_pb2 as pb
 
 _T: Final = MsgType
-
-
-@dataclass(frozen=True, slots=True)
-class MsgPosition:
-    """A position in a channel.
-
-    Attributes:
-        channel_name: Name of the channel.
-        msg_id: Id of a message, or of a tick between messages; as ``Tick.message_id``.
-        msg_group: Subscription that received it; empty if not set.
-        timestamp: Everything with this tick or a smaller one is before the position. For a message: its tick.
-    """
-
-    channel_name: str
-    msg_id: bytes
-    msg_group: str = ""
-    timestamp: int = 0
 
 
 @dataclass(kw_only=True)

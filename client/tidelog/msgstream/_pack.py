@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.msgstream._messages import MsgPosition, TsMsg
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._position import MsgPosition
 
 
 @dataclass(slots=True)

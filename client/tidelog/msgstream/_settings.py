@@ -6,6 +6,7 @@ from typing import Final, Self
 
 MIN_TICK_INTERVAL_MS: Final = 10
 MAX_TICK_INTERVAL_MS: Final = 60_000
+DEFAULT_BUFFER_SIZE: Final = 1_000
 MAX_APPEND_BYTES: Final = 1 << 20
 """Maximum size of one append, in bytes; a larger pack is sent as a transaction, even to one channel."""
 PURSUIT_LAG_MS: Final = 10_000
@@ -28,6 +29,8 @@ class StreamSettings:
         max_message_bytes: Maximum size of a sent message; the server's limit is 1 MiB unless configured.
         max_pack_bytes: Payload bytes at which a pack of a time-tick stream ends early. Bounds memory.
         ignore_bad_positions: Let ``seek`` use the present instead of an unusable position.
+        buffer_size: Messages of a topic that Pulsar's library may receive before they are consumed, at least 1. Other
+            brokers send only what is read, one delivery at a time.
     """
 
     tick_interval_ms: int = 200
@@ -35,9 +38,10 @@ class StreamSettings:
     max_message_bytes: int = 1 << 20
     max_pack_bytes: int = 64 << 20
     ignore_bad_positions: bool = False
+    buffer_size: int = DEFAULT_BUFFER_SIZE
 
     def __post_init__(self) -> None:
-        for name in ("tick_interval_ms", "max_message_bytes", "max_pack_bytes"):
+        for name in ("tick_interval_ms", "max_message_bytes", "max_pack_bytes", "buffer_size"):
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a whole number")
         for name in ("pursuit_mode", "ignore_bad_positions"):
@@ -48,8 +52,8 @@ class StreamSettings:
                 f"tick_interval_ms is {self.tick_interval_ms}, expected {MIN_TICK_INTERVAL_MS} to "
                 f"{MAX_TICK_INTERVAL_MS}"
             )
-        if self.max_message_bytes < 1 or self.max_pack_bytes < 1:
-            raise ValueError("max_message_bytes and max_pack_bytes must be at least 1")
+        if min(self.max_message_bytes, self.max_pack_bytes, self.buffer_size) < 1:
+            raise ValueError("max_message_bytes, max_pack_bytes and buffer_size must be at least 1")
 
     @property
     def watermark_interval_s(self) -> float:

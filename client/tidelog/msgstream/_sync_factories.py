@@ -1,10 +1,17 @@
 """Synchronous twins of factories."""
 
 from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
-from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
+from tidelog.msgstream._factories import (
+    AsyncMemMsgStreamFactory,
+    AsyncMsgStreamFactory,
+    AsyncRmqMsgStreamFactory,
+    Capabilities,
+)
 from tidelog.msgstream._generated_factory import MsgStreamFactoryCalls
+from tidelog.msgstream._pulsar.factories import AsyncPulsarMsgStreamFactory
 from tidelog.read.reader_events import OnEvent
 from tidelog.sync.client import Client
 
@@ -14,6 +21,11 @@ class MsgStreamFactory(MsgStreamFactoryCalls):
 
     def __init__(self, factory: AsyncMsgStreamFactory) -> None:
         self._factory = factory
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker can do."""
+        return self._factory.capabilities
 
 
 class RmqMsgStreamFactory(MsgStreamFactory):
@@ -40,3 +52,10 @@ class MemMsgStreamFactory(MsgStreamFactory):
 
     def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
         super().__init__(AsyncMemMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory))
+
+
+class PulsarMsgStreamFactory(MsgStreamFactory):
+    """Creates streams on Apache Pulsar. See ``AsyncPulsarMsgStreamFactory``."""
+
+    def __init__(self, broker: PulsarBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
+        super().__init__(AsyncPulsarMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory))

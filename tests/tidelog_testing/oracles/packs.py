@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from tidelog.msgstream import MsgType
-from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
+from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
 from tidelog.tick import LOGICAL_BITS
 
 INTERVAL_MS = 100

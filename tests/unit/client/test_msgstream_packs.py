@@ -1,7 +1,7 @@
 """Boundaries of packs. Method: an assembler that is fed batches and watermarks by hand."""
 
-from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
-from tidelog.msgstream._pursuit import Pursuit
+from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
+from tidelog.msgstream._log.pursuit import Pursuit
 from tidelog_testing.oracles.packs import DROP, FakeBatch, assembled, at, batch
 
 STARTS = {"a/0": at(1_000) - 1, "b/0": at(1_000) - 1}

@@ -5,14 +5,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
 from tidelog.msgstream._base_stream import StreamTools
-from tidelog.msgstream._log_stream import LogStream, tick_of_id
-from tidelog.msgstream._messages import MsgPosition, TsMsg
+from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
+from tidelog.msgstream._log.pursuit import Pursuit
+from tidelog.msgstream._log.stream import LogStream, tick_of_id
+from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._pursuit import Pursuit
+from tidelog.msgstream._position import MsgPosition
 from tidelog.read.positions import At
 from tidelog.tick import LOGICAL_BITS, Tick
 
@@ -26,7 +27,7 @@ class AsyncTtMsgStream(LogStream):
     Created by a factory. The messages alone determine the packs: all consumers of the same channels with the same
     interval get the same packs, whenever they start. Consecutive empty intervals known at once form one pack; an idle
     stream delivers an empty pack about once per interval. The log's watermarks show when an interval is complete, so
-    no ticks are stored, and a channel without messages delays no pack. See ``_assembler`` for the ends of packs.
+    no ticks are stored, and a channel without messages delays no pack. See ``assembler`` for the ends of packs.
     """
 
     def __init__(self, backend: LogBackend, tools: StreamTools[int]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidelog.msgstream._assembler import RawPack
+from tidelog.msgstream._log.assembler import RawPack
 from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSUIT_MAX_SPAN_MS
 from tidelog.tick import LOGICAL_BITS
 

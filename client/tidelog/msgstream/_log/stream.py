@@ -8,7 +8,8 @@ from tidelog.msgstream._backends.log import Delivered, LogBackend, Place, Reader
 from tidelog.msgstream._base_stream import BaseStream, StreamTools
 from tidelog.msgstream._errors import BadPositionError, MsgStreamError
 from tidelog.msgstream._interface import SubscriptionPosition
-from tidelog.msgstream._messages import MsgPosition, TsMsg
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._position import MsgPosition
 from tidelog.tick import MAX_TICK, Tick
 
 _ID_BYTES: Final = 8
@@ -70,12 +71,14 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
     def _message(self, batch: Delivered, index: int) -> TsMsg:
         """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
         tick = Tick(batch.ticks[index])
+        position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
         try:
             message = self.dispatcher.unmarshal(batch.payloads[index], batch.types[index])
         except MsgStreamError as error:
-            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek beyond it to skip it.")
+            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek to error.position to skip it.")
+            error.position = position
             raise
-        message.position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
+        message.position = position
         message.begin_ts = message.begin_ts or tick
         message.end_ts = message.end_ts or tick
         return message

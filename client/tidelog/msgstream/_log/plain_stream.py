@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
 from tidelog.msgstream._base_stream import StreamTools
-from tidelog.msgstream._log_stream import LogStream, tick_of_id
-from tidelog.msgstream._messages import MsgPosition
+from tidelog.msgstream._log.stream import LogStream, tick_of_id
 from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.read.positions import At
 from tidelog.tick import Tick
 

@@ -1,0 +1,179 @@
+"""The connection to a Pulsar broker."""
+
+import asyncio
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from tidelog.errors import ClosedError, TidelogError
+from tidelog.msgstream._backends.pulsar.admin import PulsarAdmin, checked_admin
+from tidelog.msgstream._backends.pulsar.handshake import Greeting, greet_within
+from tidelog.msgstream._backends.pulsar.library import error_of_exception, pulsar
+from tidelog.msgstream._backends.pulsar.names import full_topic
+from tidelog.transport.credentials import TlsOptions, TokenSource
+
+DEFAULT_PULSAR_URL: Final = "pulsar://127.0.0.1:6650"
+DEFAULT_NAMESPACE: Final = "public/default"
+DEFAULT_OPERATION_TIMEOUT_S: Final = 30
+_Result = TypeVar("_Result")
+
+
+class PulsarBroker:
+    """A connection to Apache Pulsar, for factories of message streams. The constructor does no I/O.
+
+    Close it after its streams: with ``async with``, ``with``, ``aclose`` or ``close``. Any thread may use it.
+
+    Attributes:
+        service_url: Address of the broker.
+        namespace: Tenant and namespace of names without them.
+        greeting: What the broker says of itself; None before the first connection.
+    """
+
+    def __init__(
+        self,
+        service_url: str = DEFAULT_PULSAR_URL,
+        *,
+        admin_url: str | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
+        token: TokenSource | None = None,
+        tls: TlsOptions | None = None,
+        operation_timeout_s: int = DEFAULT_OPERATION_TIMEOUT_S,
+        log_file: str | os.PathLike[str] = os.devnull,
+    ) -> None:
+        """Describe a broker.
+
+        Args:
+            service_url: Its address, ``pulsar://`` or ``pulsar+ssl://``; several brokers are separated by commas.
+            admin_url: Address of the administration API, such as ``http://127.0.0.1:8080``. Needed to delete topics,
+                and for subscriptions if the broker does not create topics.
+            namespace: Tenant and namespace of topics that are named without them.
+            token: A token, or a function that returns one.
+            tls: Files of TLS; ``pulsar+ssl://`` without them trusts the authorities of the system.
+            operation_timeout_s: Timeout of connecting, and of opening producers and readers.
+            log_file: File to which the library writes its own log, such as reconnects; by default it is discarded.
+        """
+        self.service_url = service_url
+        self.namespace = namespace
+        self._token = token
+        self._tls = tls
+        self._operation_timeout_s = operation_timeout_s
+        self._log_file = log_file
+        self._context = _context(tls)
+        self._admin = None if admin_url is None else PulsarAdmin(admin_url, self._current_token, self._context)
+        self.greeting: Greeting | None = None
+        # Guards the two below, and is held while the client connects.
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._is_closed = False
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic."""
+        return full_topic(name, self.namespace)
+
+    def admin(self, what: str) -> PulsarAdmin:
+        """Return the administration API. Raises StreamStateError without an address, naming ``what`` needs it."""
+        return checked_admin(self._admin, what)
+
+    @property
+    def has_admin(self) -> bool:
+        """Whether an address of the administration API was given."""
+        return self._admin is not None
+
+    def client(self) -> Any:
+        """Return the client of the library; connect it if necessary.
+
+        Raises:
+            ClosedError: The broker was closed.
+            StreamStateError: The library is missing.
+            UnauthenticatedError, UnavailableError, InvalidRequestError: See ``greet_within``.
+        """
+        library = pulsar()
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError("the Pulsar broker is closed: create a new one")
+            if self._client is None:
+                self.greeting = greet_within(
+                    self.service_url, self._current_token(), self._context, self._operation_timeout_s
+                )
+                # Why no logger of Python: threads of the library would wait for the GIL while they hold its locks.
+                logger = library.FileLogger(library.LoggerLevel.Info, os.fspath(self._log_file))
+                self._client = library.Client(
+                    self.service_url,
+                    operation_timeout_seconds=self._operation_timeout_s,
+                    logger=logger,
+                    **self._secrets(),
+                )
+            return self._client
+
+    async def run(self, call: Callable[[], _Result], what: str, topic: str = "") -> _Result:
+        """Run a call of the library on a thread, and return its result. Raises TidelogError."""
+
+        def work() -> _Result:
+            try:
+                return call()
+            except TidelogError:
+                raise
+            except pulsar().PulsarException as error:
+                raise error_of_exception(error, what, topic) from error
+
+        return await asyncio.to_thread(work)
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        with self._lock:
+            client, self._client, self._is_closed = self._client, None, True
+        if client is not None:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the connection. Idempotent."""
+        await asyncio.to_thread(self.close)
+
+    def _secrets(self) -> dict[str, Any]:
+        """Return the arguments of the library for the token and TLS."""
+        library, tls = pulsar(), self._tls
+        given: dict[str, Any] = {}
+        if self._token is not None:
+            given["authentication"] = library.AuthenticationToken(self._token)
+        if tls is not None and tls.ca is not None:
+            given["tls_trust_certs_file_path"] = str(tls.ca)
+        if tls is not None and tls.cert is not None:
+            files = {"certificate_path": str(tls.cert), "private_key_path": str(tls.key)}
+            if self._token is None:
+                given["authentication"] = library.AuthenticationTLS(**files)
+            given |= {"tls_certificate_file_path": str(tls.cert), "tls_private_key_file_path": str(tls.key)}
+        if self.service_url.startswith("pulsar+ssl"):
+            given["tls_validate_hostname"] = True
+        return given
+
+    def _current_token(self) -> str | None:
+        return self._token() if callable(self._token) else self._token
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _context(tls: TlsOptions | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    context = ssl.create_default_context(cafile=None if tls.ca is None else str(Path(tls.ca)))
+    if tls.cert is not None and tls.key is not None:
+        context.load_cert_chain(str(Path(tls.cert)), str(Path(tls.key)))
+    return context

@@ -1,0 +1,100 @@
+"""A topic whose last message is a value, with one writer at a time. Its calls block."""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
+from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
+
+_RETAINING: Final = "tidelog"
+_READ_MS: Final = 30_000
+
+
+class ExclusiveTopic:
+    """A value in a topic of its own. Opening it fences an earlier writer: its next write raises StreamFencedError."""
+
+    def __init__(self, broker: PulsarBroker, topic: str) -> None:
+        self.topic = topic
+        self._broker = broker
+        self._producer: Any = None
+        self._retaining: Any = None
+        self._last_id: Any = None
+        self._is_fenced = False
+
+    def read(self) -> bytes | None:
+        """Return the value; None without one."""
+        library = pulsar()
+        try:
+            reader = self._broker.client().create_reader(
+                self.topic, library.MessageId.latest, start_message_id_inclusive=True
+            )
+        except library.exceptions.TopicNotFound:
+            return None
+        try:
+            found: bytes | None = None
+            if reader.has_message_available():
+                found = reader.read_next(timeout_millis=_READ_MS).data()
+            return found or None
+        finally:
+            reader.close()
+
+    def open(self) -> None:
+        """Become the writer; create the topic if necessary. Idempotent.
+
+        Raises:
+            StreamStateError: The broker does not create topics, and no ``admin_url`` was given.
+        """
+        if self._producer is not None:
+            return
+        library, client = pulsar(), self._broker.client()
+        try:
+            self._retaining = subscribed(client, self.topic, _RETAINING)
+        except library.exceptions.TopicNotFound:
+            what = f"creating the topic {self.topic}, which the broker does not create by itself,"
+            self._broker.admin(what).create_topic(self.topic)
+            self._retaining = subscribed(client, self.topic, _RETAINING)
+        self._producer = client.create_producer(
+            self.topic, access_mode=library.ProducerAccessMode.ExclusiveWithFencing, batching_enabled=False
+        )
+
+    def write(self, content: bytes) -> None:
+        """Replace the value; return once the broker has it. Raises StreamFencedError, then for good."""
+        if self._is_fenced:
+            raise error_of("ProducerFenced", "the write", self.topic)
+        self.open()
+        try:
+            message_id = self._producer.send(content)
+        except pulsar().exceptions.ProducerFenced:
+            self._is_fenced = True
+            raise
+        # Only the last message is needed.
+        if self._last_id is not None:
+            self._retaining.acknowledge_cumulative(self._last_id)
+        self._last_id = message_id
+
+    def close(self) -> None:
+        """Let another writer in."""
+        for each in (self._producer, self._retaining):
+            if each is not None:
+                # A producer that was fenced is closed.
+                with suppress(pulsar().exceptions.AlreadyClosed):
+                    each.close()
+        self._producer = self._retaining = None
+
+    def delete(self) -> None:
+        """Delete the value, and the topic with ``admin_url``."""
+        self.close()
+        if self._broker.has_admin:
+            self._broker.admin("deleting a topic").delete_topic(self.topic)
+        elif self.read() is not None:
+            self.write(b"")
+            self.close()
+
+
+def subscribed(client: Any, topic: str, name: str) -> Any:
+    """Return a consumer that retains messages and receives none."""
+    library = pulsar()
+    return client.subscribe(
+        topic, name, consumer_type=library.ConsumerType.Failover, receiver_queue_size=0,
+        initial_position=library.InitialPosition.Earliest,
+    )  # fmt: skip

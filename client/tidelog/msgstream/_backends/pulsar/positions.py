@@ -1,0 +1,174 @@
+"""Positions of subscriptions on Pulsar.
+
+A subscription on a topic has two parts. Its position is the value of a topic of its own, with an exclusive writer: a
+later stream fences an earlier one, and the broker has the position once the write is acknowledged. Its cursor, a
+durable subscription of the same name, retains the messages from the position on; Pulsar writes cursors with a delay,
+so the cursor alone would repeat messages after a crash of the broker.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tidelog.errors import ChannelNotFoundError, TidelogError
+from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
+from tidelog.msgstream._backends.pulsar.exclusive import ExclusiveTopic, subscribed
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, key_of_bytes
+from tidelog.msgstream._backends.pulsar.library import pulsar
+from tidelog.msgstream._backends.pulsar.names import positions_topic
+
+
+class PulsarSubscriptions:
+    """Stores the place of each subscription on each topic; for one stream."""
+
+    def __init__(self, broker: PulsarBroker) -> None:
+        self._broker = broker
+        self._cursors: dict[tuple[str, str], _Cursor] = {}
+        # Called with the error of a store in the background; returns whether a caller gets it.
+        self.on_error: Callable[[TidelogError], bool] = lambda _: False
+
+    async def load(self, sub_name: str, channels: Iterable[str]) -> Mapping[str, PulsarPlace]:
+        """Return the places of those topics that have one; earlier streams of the subscription are fenced there."""
+        topics = list(channels)
+        found = await asyncio.gather(*(self._cursor(sub_name, topic).load() for topic in topics))
+        return {topic: place for topic, place in zip(topics, found, strict=True) if place is not None}
+
+    async def begin(self, sub_name: str, places: Mapping[str, PulsarPlace]) -> None:
+        """Record where the subscription begins, and retain the messages from there on."""
+        await asyncio.gather(*(self._cursor(sub_name, topic).save(place) for topic, place in places.items()))
+
+    async def save(self, sub_name: str, places: Mapping[str, PulsarPlace]) -> None:
+        """Store these places soon. Raises the error of an earlier attempt, after which they are stored again."""
+        for topic, place in places.items():
+            self._cursor(sub_name, topic).save_soon(place)
+
+    async def flush(self, sub_name: str) -> None:
+        """Return once everything saved is stored, and release the subscription."""
+        mine = [each for each in self._cursors if each[0] == sub_name]
+        cursors = [self._cursors.pop(each) for each in mine]
+        results = await asyncio.gather(*(each.close() for each in cursors), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def delete(self, sub_name: str, channels: Iterable[str]) -> None:
+        """Delete the subscription on these topics, if there is one."""
+        await asyncio.gather(*(self._delete(sub_name, topic) for topic in channels))
+
+    def _cursor(self, sub_name: str, topic: str) -> "_Cursor":
+        return self._cursors.setdefault((sub_name, topic), _Cursor(self, self._broker, sub_name, topic))
+
+    async def _delete(self, sub_name: str, topic: str) -> None:
+        stored = ExclusiveTopic(self._broker, positions_topic(topic, sub_name))
+
+        def unsubscribe() -> None:
+            consumer = subscribed(self._broker.client(), topic, sub_name)
+            try:
+                consumer.unsubscribe()
+            finally:
+                consumer.close()
+
+        # Without the topic, its positions may exist.
+        with suppress(ChannelNotFoundError):
+            await self._broker.run(unsubscribe, "deleting a subscription", topic)
+        await self._broker.run(stored.delete, "deleting a position", stored.topic)
+
+
+class _Cursor:
+    """One subscription on one topic. The latest place wins; at most one write is in progress."""
+
+    def __init__(self, owner: PulsarSubscriptions, broker: PulsarBroker, sub_name: str, topic: str) -> None:
+        self._owner = owner
+        self._broker = broker
+        self._sub_name = sub_name
+        self._topic = topic
+        self._positions = ExclusiveTopic(broker, positions_topic(topic, sub_name))
+        self._turn = asyncio.Lock()
+        self._retaining: Any = None
+        self._stored: PulsarPlace | None = None
+        self._wanted: PulsarPlace | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._error: TidelogError | None = None
+
+    async def load(self) -> PulsarPlace | None:
+        """Return the stored place; None without one."""
+        async with self._turn:
+            return await self._broker.run(self._load, "reading a position", self._positions.topic)
+
+    async def save(self, place: PulsarPlace) -> None:
+        """Store a place; return once the broker has it."""
+        async with self._turn:
+            await self._broker.run(lambda: self._write(place), "storing a position", self._positions.topic)
+
+    def save_soon(self, place: PulsarPlace) -> None:
+        """Store a place in the background. Raises the error of an earlier attempt."""
+        self._wanted = place
+        error, self._error = self._error, None
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save_wanted(), name="tidelog-pulsar-position")
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Store what is left, and disconnect. Raises the error of the last attempt."""
+        try:
+            if self._saving is not None:
+                await self._saving
+            if (place := self._wanted) is not None:
+                await self.save(place)
+        finally:
+            await self._broker.run(self._disconnect, "closing a position", self._positions.topic)
+
+    async def _save_wanted(self) -> None:
+        while (place := self._wanted) is not None:
+            try:
+                await self.save(place)
+            except TidelogError as error:
+                self._error = None if self._owner.on_error(error) else error
+                return
+            if self._wanted is place:
+                self._wanted = None
+
+    def _load(self) -> PulsarPlace | None:
+        found = self._positions.read()
+        if found is None:
+            return None
+        self._open()
+        # Read again: an earlier stream may have written before it was fenced.
+        self._stored = _place_of(self._positions.read() or found)
+        return self._stored
+
+    def _open(self) -> None:
+        self._positions.open()
+        if self._retaining is None:
+            self._retaining = subscribed(self._broker.client(), self._topic, self._sub_name)
+
+    def _write(self, place: PulsarPlace) -> None:
+        self._open()
+        self._positions.write(_bytes_of(place))
+        # The message at which reading begins must exist, so the cursor stays before its entry, as a whole.
+        if self._stored is not None and EARLIEST[:2] < self._stored.key[:2] < place.key[:2]:
+            entry = self._stored.key._replace(batch_index=-1)
+            self._retaining.acknowledge_cumulative(pulsar().MessageId.deserialize(entry.to_bytes()))
+        self._stored = place
+
+    def _disconnect(self) -> None:
+        self._positions.close()
+        if self._retaining is not None:
+            self._retaining.close()
+            self._retaining = None
+
+
+def _bytes_of(place: PulsarPlace) -> bytes:
+    key = base64.b64encode(place.key.to_bytes()).decode()
+    return json.dumps({"id": key, "after": place.is_after, "exists": place.must_exist, "time": place.time}).encode()
+
+
+def _place_of(content: bytes) -> PulsarPlace:
+    found = json.loads(content)
+    key = key_of_bytes(base64.b64decode(found["id"]))
+    return PulsarPlace(key, bool(found["after"]), bool(found["exists"]), int(found["time"]))

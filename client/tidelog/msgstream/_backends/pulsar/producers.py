@@ -1,0 +1,94 @@
+"""Sends messages to one topic, in order."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from tidelog.errors import TidelogError
+from tidelog.message import Message
+from tidelog.msgstream._backends.pulsar.ids import id_bytes
+from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
+
+MAX_IN_FLIGHT_BYTES: Final = 16 << 20
+"""Bytes of a topic that wait for the broker, beyond which a call waits; one pack may be larger."""
+TYPE: Final = "type"
+TIME: Final = "time"
+
+
+class Sent(NamedTuple):
+    """The outcome of a call for one topic.
+
+    Attributes:
+        ids: Ids of the messages that the broker has, in order.
+        error: Why the others failed; None if all were sent.
+    """
+
+    ids: list[bytes]
+    error: TidelogError | None
+
+
+class TopicProducer:
+    """A producer of one topic; of one event loop."""
+
+    def __init__(self, producer: Any, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._bytes = 0
+        self._has_room = asyncio.Event()
+        # Held by one call at a time while it hands its messages to the library, so that calls do not mix.
+        self._turn = asyncio.Lock()
+
+    async def send(self, messages: Sequence[Message], times: Sequence[int]) -> Sent:
+        """Send messages with their times, 0 for none; return once the broker has persisted them."""
+        size_bytes = sum(len(each.payload) for each in messages)
+        async with self._turn:
+            while self._bytes and self._bytes + size_bytes > MAX_IN_FLIGHT_BYTES:
+                self._has_room.clear()
+                await self._has_room.wait()
+            self._bytes += size_bytes
+            receipts = _Receipts(len(messages))
+            send, add = self._producer.send_async, receipts.add
+            for index, (message, time) in enumerate(zip(messages, times, strict=True)):
+                properties = {TYPE: str(message.type), TIME: str(time)} if time else {TYPE: str(message.type)}
+                send(message.payload, partial(add, index), properties=properties)
+        try:
+            await receipts.all_came()
+        finally:
+            self._bytes -= size_bytes
+            self._has_room.set()
+        return receipts.sent(self._topic)
+
+
+class _Receipts:
+    """The broker's answers, which come on a thread of the library."""
+
+    def __init__(self, number: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._came = asyncio.Event()
+        self._found: list[tuple[Any, Any]] = [(None, None)] * number
+        # One item for each answer: the length of a list is safe to read from several threads.
+        self._answers: list[None] = []
+
+    def add(self, index: int, result: Any, message_id: Any) -> None:
+        """Record an answer. Must not raise: the library would end the process."""
+        self._found[index] = result, message_id
+        self._answers.append(None)
+        if len(self._answers) == len(self._found):
+            # The loop may have been closed meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._came.set)
+
+    async def all_came(self) -> None:
+        await self._came.wait()
+
+    def sent(self, topic: str) -> Sent:
+        succeeded = pulsar().Result.Ok
+        ids = [
+            id_bytes(found.ledger_id(), found.entry_id(), found.batch_index())
+            for result, found in self._found
+            if result == succeeded
+        ]
+        failed = next((result.name for result, _ in self._found if result != succeeded), None)
+        return Sent(ids, None if failed is None else error_of(failed, "the send to a topic", topic, is_send=True))

@@ -1,0 +1,1 @@
+"""Streams on Apache Pulsar, and the ticks that their packs need."""

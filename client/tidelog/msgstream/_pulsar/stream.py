@@ -1,0 +1,142 @@
+"""Streams on Pulsar: positions are message ids, and the time of a message is its producer's."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidelog.errors import TidelogError
+from tidelog.message import Message
+from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, Received
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
+from tidelog.msgstream._backends.pulsar.readers import PulsarReader
+from tidelog.msgstream._base_stream import BaseStream, StreamTools
+from tidelog.msgstream._errors import BadPositionError, MsgStreamError
+from tidelog.msgstream._interface import SubscriptionPosition
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
+
+_ID_FORM: Final = "a serialized id of Pulsar, as the positions of packs and messages have"
+
+
+class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
+    """A stream on Pulsar, without a definition of packs. It closes its producers, and its broker if it owns one."""
+
+    def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
+        super().__init__(backend, tools)
+        self._pulsar = backend
+        self._owns_broker = owns_broker
+        self._topics: PulsarReader | None = None
+        stored = tools.subscriptions
+        if isinstance(stored, PulsarSubscriptions):
+            stored.on_error = self._fail_reading
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            await self._pulsar.aclose()
+            if self._owns_broker:
+                await self._pulsar.broker.aclose()
+
+    async def _append(
+        self, parts: Mapping[str, Sequence[Message]], packs: Mapping[str, MsgPack]
+    ) -> Mapping[str, Sequence[bytes]]:
+        times = {topic: [msg.end_ts for msg in pack.msgs] for topic, pack in packs.items()}
+        return await self._pulsar.append(parts, times) if parts else {}
+
+    async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, PulsarPlace]:
+        if position is SubscriptionPosition.EARLIEST:
+            return dict.fromkeys(channels, PulsarPlace())
+        return {topic: PulsarPlace(await self._pulsar.last_key(topic)) for topic in channels}
+
+    def _place_of(self, mark: PulsarPlace) -> PulsarPlace:
+        return mark
+
+    def _mark_of(self, place: PulsarPlace) -> PulsarPlace:
+        return place
+
+    async def _sought_places(
+        self, wanted: Sequence[tuple[str, MsgPosition]], *, include_message: bool
+    ) -> Mapping[str, PulsarPlace]:
+        places = {}
+        for topic, position in wanted:
+            last = await self._pulsar.last_key(topic)
+            try:
+                key = _key_of(position, last)
+            except BadPositionError:
+                if not self.settings.ignore_bad_positions:
+                    raise
+                places[topic] = PulsarPlace(last)
+            else:
+                places[topic] = self._sought_place(key, position, include_message=include_message)
+        return places
+
+    def _open(self, places: Mapping[str, PulsarPlace]) -> PulsarReader:
+        self._reset(places)
+        reader = self._topics = self._pulsar.reader(places, self.settings.buffer_size)
+        return reader
+
+    def _subscribed(self, position: MsgPosition) -> str:
+        return super()._subscribed(
+            MsgPosition(self._pulsar.broker.topic(position.channel_name), position.msg_id, timestamp=position.timestamp)
+        )
+
+    def _fail_reading(self, error: TidelogError) -> bool:
+        """Let a consumer get the error of a position that could not be stored; return whether there is a reader."""
+        if self._topics is None or self._is_closed:
+            return False
+        self._topics.fail(error)
+        return True
+
+    @abstractmethod
+    def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
+        """Discard what was received, and begin at these places."""
+
+    @abstractmethod
+    def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
+        """Return the place of a position with this key."""
+
+    def _message(self, received: Received) -> TsMsg:
+        """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
+        position = MsgPosition(received.channel, received.message_id, self.sub_name, received.time)
+        try:
+            message = self.dispatcher.unmarshal(received.payload, received.type)
+        except MsgStreamError as error:
+            error.add_note(
+                f"It is the message {received.key} of {received.channel}; seek to error.position to skip it."
+            )
+            error.position = position
+            raise
+        message.position = position
+        message.begin_ts = message.begin_ts or received.time
+        message.end_ts = message.end_ts or received.time
+        return message
+
+
+def _key_of(position: MsgPosition, last: MessageKey) -> MessageKey:
+    """Return the key of a position. Raises BadPositionError."""
+    # Untyped, because callers build positions from stored values.
+    message_id: object = position.msg_id
+    try:
+        if not isinstance(message_id, bytes):
+            raise ValueError(f"it is {type(message_id).__name__}")
+        key = key_of_bytes(message_id)
+    except ValueError as error:
+        raise BadPositionError(
+            f"the id {message_id!r} of the position on {position.channel_name} is invalid ({error}): expected "
+            f"{_ID_FORM}"
+        ) from error
+    if position.timestamp < 0:
+        raise BadPositionError(
+            f"the position on {position.channel_name} is at {key}, with timestamp {position.timestamp}, expected 0 or "
+            "more: take positions from packs and messages of this topic"
+        )
+    if key > last and key > EARLIEST:
+        raise BadPositionError(
+            f"the position on {position.channel_name} is at {key}, after the last message, {last}: take positions from "
+            "packs and messages of this topic"
+        )
+    return key

@@ -1,0 +1,172 @@
+"""The time-tick variant on Pulsar: a pack ends when every topic has a tick at or above its end."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, Received
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._errors import MsgStreamError, PackTooLargeError
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._msg_type import DML_TYPES, MsgType
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedPack
+from tidelog.msgstream._pulsar.stream import PulsarStream
+
+WAITING_AFTER_S: Final = 10.0
+"""A stream logs a warning after this time without a tick of a topic, and again after each such time."""
+# Number of messages added before yielding to the event loop: a few milliseconds.
+_MESSAGES_PER_TURN: Final = 2_000
+_TICK: Final = int(MsgType.TIME_TICK)
+_log: Final = logging.getLogger("tidelog")
+
+
+@dataclass(frozen=True, slots=True)
+class TickStatus:
+    """The state of a time-tick stream on Pulsar.
+
+    Attributes:
+        late_messages: Messages that broke the promise of a tick, since the stream began; each was delivered.
+        waits_for: Topics without the tick that the next pack needs; empty while none is missing.
+        waits_since_s: When the stream began to wait for them, in seconds of ``time.time``; 0 without any.
+    """
+
+    late_messages: int
+    waits_for: tuple[str, ...]
+    waits_since_s: float
+
+
+class AsyncPulsarTtMsgStream(PulsarStream):
+    """Delivers the messages of all topics up to a tick, once every topic has that tick or a later one.
+
+    Created by ``AsyncPulsarMsgStreamFactory``. Messages of type TIME_TICK are the ticks; ``TimeTicker`` writes them. A
+    topic without ticks holds all packs back: ``status`` names it, and a warning is logged. See ``assembler``.
+    """
+
+    def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
+        super().__init__(backend, tools, owns_broker=owns_broker)
+        self._assembler: TickAssembler[Received] | None = None
+        # Complete but not handed out, because its messages could not be decoded yet.
+        self._ready: TickedPack[Received] | None = None
+        self._positions: dict[str, MsgPosition] = {}
+        self._late = 0
+        self._waits_since_s = 0.0
+        self._warned_s = 0.0
+
+    @property
+    def status(self) -> TickStatus:
+        """The late messages so far, and the topics that hold the next pack back."""
+        missing = self._missing()
+        return TickStatus(self._late, missing, self._waits_since_s if missing else 0.0)
+
+    async def consume(self) -> MsgPack:
+        warning = asyncio.create_task(self._warn(), name="tidelog-pulsar-warning")
+        try:
+            return await super().consume()
+        finally:
+            warning.cancel()
+
+    def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
+        self._assembler = TickAssembler({topic: place.time for topic, place in places.items()})
+        self._ready = None
+        self._waits_since_s = time.time()
+        self._positions = {
+            topic: MsgPosition(topic, place.key.to_bytes(), self.sub_name, max(0, place.time))
+            for topic, place in places.items()
+        }
+
+    def _take(self, delivery: Sequence[Received]) -> None:
+        assert self._assembler is not None
+        self._assembler.add(delivery)
+        decode = self._message
+        for each in delivery:
+            if each.type != _TICK:
+                # While the library receives more. What cannot be decoded is an error only when its pack is complete.
+                try:
+                    each.message = decode(each)
+                except MsgStreamError:
+                    continue
+
+    def _has_next(self) -> bool:
+        assert self._assembler is not None
+        assert self._topics is not None
+        self._ready = self._ready or self._assembler.next_pack()
+        if self._ready is None:
+            self._topics.wanted = self._assembler.behind()
+            for topic in self._topics.wanted:
+                self._check_size(topic)
+        return self._ready is not None
+
+    async def _take_next(self) -> MsgPack | None:
+        raw, reader = self._ready, self._topics
+        assert raw is not None
+        messages = await self._messages(raw)
+        # Another task took it meanwhile, or a seek changed the position.
+        if self._ready is not raw or self._topics is not reader:
+            return None
+        self._ready = None
+        self._late += raw.late
+        self._waits_since_s = time.time()
+        begin = list(self._positions.values())
+        places = {}
+        for topic, message_id in raw.resume.items():
+            # A topic whose position is after the pack keeps it.
+            if self._positions[topic].timestamp <= raw.end:
+                self._positions[topic] = MsgPosition(topic, message_id, self.sub_name, raw.end)
+                places[topic] = PulsarPlace(key_of_bytes(message_id), is_after=False, must_exist=True, time=raw.end)
+        self._handed_out(places)
+        return MsgPack(max(0, raw.begin), raw.end, messages, begin, list(self._positions.values()))
+
+    def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
+        place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)
+        return replace(place, time=place.time - 1) if include_message and place.time > 0 else place
+
+    def _missing(self) -> tuple[str, ...]:
+        if self._assembler is None or self._ready is not None:
+            return ()
+        return tuple(self._assembler.behind())
+
+    def _check_size(self, topic: str) -> None:
+        assert self._assembler is not None
+        size_bytes, max_bytes = self._assembler.size_bytes(topic), self.settings.max_pack_bytes
+        if size_bytes > max_bytes:
+            raise PackTooLargeError(
+                f"{topic} has {size_bytes} bytes between two ticks, expected at most {max_bytes}: write ticks more "
+                "often, or raise max_pack_bytes for a new stream",
+                values={"max_bytes": str(max_bytes)},
+            )
+
+    async def _messages(self, raw: TickedPack[Received]) -> list[TsMsg]:
+        """Return the messages of a pack; drop repeated inserts and deletes (same topic, id and source)."""
+        messages: list[TsMsg] = []
+        seen: set[tuple[str, int, int, int]] = set()
+        for received in raw.messages:
+            message = received.message or self._message(received)
+            if message.id and received.type in DML_TYPES:
+                identity = (received.channel, message.source_id, message.id, received.type)
+                if identity in seen:
+                    continue
+                seen.add(identity)
+            messages.append(message)
+            if not len(messages) % _MESSAGES_PER_TURN:
+                await asyncio.sleep(0)
+        return messages
+
+    async def _warn(self) -> None:
+        """Log a warning while a topic holds the next pack back."""
+        while True:
+            await asyncio.sleep(max(0.1, max(self._waits_since_s, self._warned_s) + WAITING_AFTER_S - time.time()))
+            if time.time() - max(self._waits_since_s, self._warned_s) < WAITING_AFTER_S:
+                continue
+            if missing := self._missing():
+                self._warned_s = time.time()
+                _log.warning(
+                    "no pack for %.0f s: no tick came on %s; does its TimeTicker run?",
+                    self._warned_s - self._waits_since_s, ", ".join(missing),
+                )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Streams under the names of Milvus's constructors, for code that is ported from there. All are synchronous.
+
+A factory does the same, and has asynchronous streams and all settings.
+"""
+
+from collections.abc import Iterable
+
+from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
+from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
+from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
+from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcher
+from tidelog.msgstream._factories import AsyncRmqMsgStreamFactory
+from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
+from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
+from tidelog.msgstream._settings import DEFAULT_BUFFER_SIZE, StreamSettings
+from tidelog.msgstream._sync_stream import MsgStream
+from tidelog.sync.client import Client
+
+
+class PulsarMsgStream(MsgStream):
+    """A plain stream on Pulsar; see ``AsyncPulsarMsgStream``. Closing it closes its connection."""
+
+    def create_pulsar_producers(self, topics: Iterable[str]) -> None:
+        """Add topics to send to. See ``AsyncMsgStream.as_producer``."""
+        self.as_producer(topics)
+
+    def create_pulsar_consumers(
+        self, sub_name: str, topics: Iterable[str], unmarshal: UnmarshalDispatcher | None = None
+    ) -> None:
+        """Add topics to receive from, and decode their messages with ``unmarshal``, if it is given.
+
+        See ``AsyncMsgStream.as_consumer``.
+        """
+        if unmarshal is not None:
+            self.dispatcher = self._stream.dispatcher = unmarshal
+        self.as_consumer(topics, sub_name)
+
+
+class PulsarTtMsgStream(PulsarMsgStream):
+    """A time-tick stream on Pulsar; see ``AsyncPulsarTtMsgStream``. Closing it closes its connection."""
+
+    @property
+    def status(self) -> TickStatus:
+        """The late messages so far, and the topics that hold the next pack back."""
+        assert isinstance(self._stream, AsyncPulsarTtMsgStream)
+        return self._stream.status
+
+
+class RmqMsgStream(MsgStream):
+    """A plain stream on a Tidelog server; see ``AsyncPlainMsgStream``."""
+
+
+class RmqTtMsgStream(MsgStream):
+    """A time-tick stream on a Tidelog server; see ``AsyncTtMsgStream``."""
+
+
+def new_pulsar_msg_stream(address: str, buffer_size: int = DEFAULT_BUFFER_SIZE) -> PulsarMsgStream:
+    """Return a plain stream on the Pulsar broker at ``address``. Does no I/O.
+
+    Args:
+        address: Address of the broker, such as ``pulsar://127.0.0.1:6650``.
+        buffer_size: Messages of a topic that may be received before they are consumed.
+
+    Raises:
+        ValueError: ``buffer_size`` is less than 1.
+    """
+    return PulsarMsgStream(AsyncPulsarMsgStream(*_pulsar(address, buffer_size), owns_broker=True))
+
+
+def new_pulsar_tt_msg_stream(address: str, buffer_size: int = DEFAULT_BUFFER_SIZE) -> PulsarTtMsgStream:
+    """Return a time-tick stream on the Pulsar broker at ``address``. See ``new_pulsar_msg_stream``."""
+    return PulsarTtMsgStream(AsyncPulsarTtMsgStream(*_pulsar(address, buffer_size), owns_broker=True))
+
+
+def new_rmq_msg_stream(client: Client) -> RmqMsgStream:
+    """Return a plain stream on a Tidelog server. Does no I/O."""
+    return RmqMsgStream(_rmq(client).new_msg_stream())
+
+
+def new_rmq_tt_msg_stream(client: Client) -> RmqTtMsgStream:
+    """Return a time-tick stream on a Tidelog server. Does no I/O."""
+    return RmqTtMsgStream(_rmq(client).new_tt_msg_stream())
+
+
+def _rmq(client: Client) -> AsyncRmqMsgStreamFactory:
+    return AsyncRmqMsgStreamFactory(client._client)  # noqa: SLF001 - the streams are a part of the client
+
+
+def _pulsar(address: str, buffer_size: int) -> tuple[PulsarBackend, StreamTools[PulsarPlace]]:
+    broker = PulsarBroker(address)
+    settings, dispatcher = StreamSettings(buffer_size=buffer_size), ProtoUDFactory().new_unmarshal_dispatcher()
+    return PulsarBackend(broker), StreamTools(settings, dispatcher, PulsarSubscriptions(broker))
