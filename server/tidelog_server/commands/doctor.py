@@ -17,6 +17,7 @@ from tidelog_cli.output.records import OutputOption, print_records
 from tidelog_server.commands import probes
 from tidelog_server.commands.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
 from tidelog_server.commands.probes import Finding, Severity
+from tidelog_server.commands.pulsar import DEFAULT_PULSAR_NAMESPACE, pulsar_broker
 
 if TYPE_CHECKING:
     from tidelog_server.config import Config
@@ -44,9 +45,23 @@ def doctor(
     config: ConfigOption = None,
     endpoint: _EndpointOption = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the server's response.")] = 2.0,
+    *,
+    pulsar: Annotated[
+        str | None,
+        typer.Option("--pulsar", help="Address of a Pulsar broker to check for message streams.", show_default=False),
+    ] = None,
+    pulsar_admin: Annotated[
+        str | None, typer.Option("--pulsar-admin", help="Address of its administration API.", show_default=False)
+    ] = None,
+    pulsar_namespace: Annotated[
+        str, typer.Option(help="Tenant and namespace of the topics.")
+    ] = DEFAULT_PULSAR_NAMESPACE,
     output: OutputOption = None,
 ) -> None:
-    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files and etcd, and show versions."""
+    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files and etcd, and show versions.
+
+    With --pulsar also a Pulsar broker: address, token (of TIDELOG_PULSAR_TOKEN), permissions, sizes and retention.
+    """
     settings = effective_config(config, context.args)
     findings = [
         *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
@@ -56,6 +71,7 @@ def doctor(
         event_loop.run(check_server(endpoint, timeout)),
         *_installed("TLS files", lambda: _tls(settings)),
         *_installed("etcd", lambda: _etcd(settings, timeout)),
+        *(_pulsar(pulsar, pulsar_admin, pulsar_namespace) if pulsar else ()),
         *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
     ]
     print_records(
@@ -118,6 +134,16 @@ def _etcd(settings: "Config", timeout_s: float) -> list[Finding]:
         for endpoint in access.endpoints
         for finding in event_loop.run(check_etcd(replace(access, endpoints=(endpoint,)), timeout_s=timeout_s))
     ]
+
+
+def _pulsar(address: str, admin_url: str | None, namespace: str) -> list[Finding]:
+    from tidelog_server.commands.probes_pulsar import check_pulsar
+
+    async def check() -> list[Finding]:
+        async with pulsar_broker(address, admin_url, namespace) as broker:
+            return await check_pulsar(broker)
+
+    return event_loop.run(check())
 
 
 def _storage(kind: str, data_dir: Path, needed_bytes: int) -> list[Finding]:

@@ -27,6 +27,7 @@ from tidelog_server.commands.bench.common import (
 )
 from tidelog_server.commands.bench.report import Report, print_report
 from tidelog_server.commands.bench.stolen_time import StolenTime
+from tidelog_server.commands.pulsar import DEFAULT_PULSAR_NAMESPACE
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
 
 if TYPE_CHECKING:
@@ -38,7 +39,20 @@ _SINGLE_MESSAGES: Final = 100_000
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog and compare it with the same work without Tidelog.")
-    for command in (append, latency, txn, broadcast, scan, consume, mailbox, gazette, security, spark, pipeline):
+    for command in (
+        append,
+        latency,
+        txn,
+        broadcast,
+        scan,
+        consume,
+        mailbox,
+        gazette,
+        msgstream,
+        security,
+        spark,
+        pipeline,
+    ):
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -340,6 +354,39 @@ def gazette(
         with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
             for measure in (measure_publishing, measure_reading):
                 print_measured(lambda: event_loop.run(measure(target, settings)), as_json=json)  # noqa: B023 - run at once
+
+
+def msgstream(
+    *,
+    pulsar: Annotated[
+        str, typer.Option("--pulsar", help="Address of a Pulsar broker, such as pulsar://127.0.0.1:6650.")
+    ],
+    admin_url: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-url", help="Its administration API; needed if it does not create topics.", show_default=False
+        ),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Tenant and namespace of the topics.")] = DEFAULT_PULSAR_NAMESPACE,
+    messages: MessagesOption = 100_000,
+    size: SizeOption = 100,
+    intervals: Annotated[int, typer.Option(min=2, help="Ticks of which the delay is measured.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """Measure message streams on Pulsar in turns with its plain client: produce, consume, and the delay of packs.
+
+    Topics are created for it; with --admin-url they are deleted at the end. The token is that of TIDELOG_PULSAR_TOKEN.
+    """
+    from tidelog_server.commands.bench.measures.pulsar_streams import PulsarStreamSettings, measure_pulsar_streams
+    from tidelog_server.commands.pulsar import pulsar_broker
+
+    async def measure() -> list[Report]:
+        async with pulsar_broker(pulsar, admin_url, namespace) as broker:
+            return await measure_pulsar_streams(broker, PulsarStreamSettings(messages, size, intervals))
+
+    stolen = StolenTime()
+    for report in event_loop.run(measure()):
+        print_report(stolen.noted(report), as_json=json)
 
 
 def spark(
