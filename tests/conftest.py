@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tidelog_testing.servers.etcd import EtcdProcess
-from tidelog_testing.suites import is_extended
+from tidelog_testing.servers.pulsar import PulsarProcess
+from tidelog_testing.suites import is_extended, needs_pulsar
 
 # Why no deadline: the two cores are shared by server, client and Spark, so one example's time means nothing.
 settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)
@@ -40,6 +41,13 @@ settings.load_profile(os.environ.get("TIDELOG_HYPOTHESIS", "ci" if os.environ.ge
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     """Provide an etcd that all tests of a worker share: each uses its own prefix, and none stops it."""
     with EtcdProcess(tmp_path_factory.mktemp("etcd") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarProcess]:
+    """Provide a Pulsar that all tests share: each module uses its own namespace, and none stops it."""
+    with PulsarProcess(tmp_path_factory.mktemp("pulsar")) as running:
         yield running
 
 
@@ -74,13 +82,16 @@ _SCOPES = {"tests/integration/spark/": "spark", "tests/tidy/": "tidy"}
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
-    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, or parsed files.
+    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, a Pulsar, or
+    parsed files.
 
     The mark ``xdist_group`` does not do that with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
     each worker started its own Spark.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if needs_pulsar(nodeid):
+            return "pulsar"
         return next((name for folder, name in _SCOPES.items() if nodeid.startswith(folder)), nodeid)
 
 

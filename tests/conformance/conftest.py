@@ -8,6 +8,8 @@ from tidelog import AsyncClient, Client
 from tidelog.msgstream import (
     MemBroker,
     MemMsgStreamFactory,
+    PulsarBroker,
+    PulsarMsgStreamFactory,
     RmqMsgStreamFactory,
 )
 from tidelog.testing import TestServer, start_server
@@ -15,10 +17,12 @@ from tidelog_testing.parts.streams import (
     INTERVAL_MS,
     MemStreamBroker,
     NewStream,
+    PulsarStreamBroker,
     ServerStreamBroker,
     StreamBroker,
     ThreadedFactory,
 )
+from tidelog_testing.servers.pulsar import PulsarProcess
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +31,28 @@ def stream_server() -> Iterator[TestServer]:
         yield running
 
 
-@pytest.fixture(params=["memory", "server", "memory, synchronous", "server, synchronous"])
-async def broker(request: pytest.FixtureRequest, stream_server: TestServer) -> AsyncIterator[StreamBroker]:
+@pytest.fixture(scope="module")
+def namespace(pulsar: PulsarProcess, request: pytest.FixtureRequest) -> str:
+    name = f"public/{request.module.__name__.rpartition('.')[2]}"
+    pulsar.create_namespace(name)
+    return name
+
+
+@pytest.fixture(
+    params=["memory", "server", "pulsar", "memory, synchronous", "server, synchronous", "pulsar, synchronous"]
+)
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[StreamBroker]:
     is_synchronous = request.param.endswith("synchronous")
+    if request.param.startswith("pulsar"):
+        server: PulsarProcess = request.getfixturevalue("pulsar")
+        namespace: str = request.getfixturevalue("namespace")
+        connection = PulsarBroker(server.url, admin_url=server.admin_url, namespace=namespace)
+        async with PulsarStreamBroker(server, connection) as on_pulsar:
+            if is_synchronous:
+                on_pulsar.factory = ThreadedFactory(PulsarMsgStreamFactory(connection))
+            yield on_pulsar
+        return
+    stream_server: TestServer = request.getfixturevalue("stream_server")
     if request.param.startswith("memory"):
         in_memory = MemStreamBroker(MemBroker())
         if is_synchronous:
@@ -50,4 +73,5 @@ async def broker(request: pytest.FixtureRequest, stream_server: TestServer) -> A
 def new_stream(request: pytest.FixtureRequest, broker: StreamBroker) -> NewStream:
     if request.param == "plain":
         return broker.factory.new_msg_stream
+    broker.needs_ticks = True
     return broker.factory.new_tt_msg_stream

@@ -54,9 +54,18 @@ EXTENDED: Final = {
     ),
 }
 
+_PULSAR: Final = ("tests/integration/pulsar/", "tests/crash/test_kill_pulsar.py")
 _MODULES: Final = frozenset(module for modules in EXTENDED.values() for module in modules)
 
 
 def is_extended(nodeid: str) -> bool:
     """Return whether a test belongs to the extended suite."""
-    return nodeid.partition("::")[0] in _MODULES
+    return nodeid.partition("::")[0] in _MODULES or needs_pulsar(nodeid)
+
+
+def needs_pulsar(nodeid: str) -> bool:
+    """Return whether a test runs on a Pulsar broker: its module does, or it has the parameter."""
+    module, _, test = nodeid.partition("::")
+    if module == "tests/integration/pulsar/test_without_broker.py":
+        return False
+    return module.startswith(_PULSAR) or "pulsar" in test.partition("[")[2]

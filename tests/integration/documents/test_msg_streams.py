@@ -30,7 +30,7 @@ THEIRS = (
     "UnmarshalDispatcherFactory", "ProtoUDFactory", "MemUDFactory", "Chan", "AsProducer", "AsConsumer", "Seek",
     "MsgStreamFactory", "SetParams", "NewMsgStream", "NewTtMsgStream", "PulsarMsgStreamFactory", "RmqMsgStreamFactory",
     "RmqMsgStream", "NewRmqMsgStream", "RmqTtMsgStream", "NewRmqTtMsgStream", "ComputeProduceChannelIndexes",
-    "GetLatestMsgID", "CheckTopicValid", "Disposer",
+    "GetLatestMsgID", "CheckTopicValid", "Disposer", "MarshalType", "MarshalDispatcher", "ReqType",
 )  # fmt: skip
 
 

@@ -1,29 +1,40 @@
 """Brokers with message streams, for the test suite that runs on each of them, and helpers for streams."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from tidelog import AsyncClient, Message
+from tidelog import AsyncClient, Message, Tick
 from tidelog.msgstream import (
     AsyncMemMsgStreamFactory,
     AsyncMsgStream,
     AsyncMsgStreamFactory,
+    AsyncPulsarMsgStreamFactory,
     AsyncRmqMsgStreamFactory,
+    AsyncTimeTicker,
+    Capabilities,
     InsertMsg,
     MemBroker,
     MsgPack,
     MsgPosition,
     MsgStream,
     MsgStreamFactory,
+    PulsarBroker,
     RepackFunc,
     SubscriptionPosition,
     TsMsg,
 )
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST_ID
+from tidelog.tick import LOGICAL_BITS
+from tidelog_testing.servers.pulsar import PulsarProcess
 
 INTERVAL_MS: Final = 20
+# Messages with times in the future are sent before the tick that passes them.
+_AHEAD_MS: Final = 300
 NewStream = Callable[[], AsyncMsgStream]
 _numbers = count()
 
@@ -33,9 +44,35 @@ class StreamBroker(ABC):
 
     Attributes:
         factory: Its factory; tests may change its parameters.
+        needs_ticks: Whether new channels get ticks of a ticker, on a broker that lacks them.
+        capabilities: What the broker can do.
     """
 
     factory: AsyncMsgStreamFactory
+    needs_ticks = False
+    capabilities = Capabilities()
+
+    @property
+    def empty_id(self) -> bytes:
+        """The id of the last message of an empty channel."""
+        return Tick(0).message_id
+
+    def new_tt_msg_stream(self) -> AsyncMsgStream:
+        """Return a time-tick stream; channels that are created from now on get ticks."""
+        self.needs_ticks = True
+        return self.factory.new_tt_msg_stream()
+
+    def position_after(self, channel: str, sent: Sequence[bytes]) -> MsgPosition:
+        """Return a position after the first of the messages that were sent."""
+        return MsgPosition(channel, sent[0], timestamp=int.from_bytes(sent[0], "big"))
+
+    def timed(self, messages: Sequence[TsMsg], *, at_once: bool = False) -> Sequence[TsMsg]:
+        """Give messages increasing times, or one time, where the log does not."""
+        return messages
+
+    def in_order(self, packs: Sequence[MsgPack]) -> Sequence[MsgPack]:
+        """Return packs in an order that does not depend on the order in which channels are read."""
+        return packs
 
     async def channels(self, number: int) -> list[str]:
         """Create channels with unique names, and return the names."""
@@ -82,6 +119,76 @@ class ServerStreamBroker(StreamBroker):
     async def append(self, channel: str, message: Message) -> None:
         """Append without a stream."""
         await self.client.append(channel, message)
+
+
+class PulsarStreamBroker(StreamBroker):
+    """A real Pulsar. Its topics get ticks; use it with ``async with``."""
+
+    capabilities = AsyncPulsarMsgStreamFactory.capabilities
+
+    def __init__(self, server: PulsarProcess, broker: PulsarBroker) -> None:
+        self.broker = broker
+        self.factory = AsyncPulsarMsgStreamFactory(broker)
+        self._server = server
+        self._tickers: list[AsyncTimeTicker] = []
+
+    @property
+    def empty_id(self) -> bytes:
+        """The id before any message."""
+        return EARLIEST_ID
+
+    def position_after(self, channel: str, sent: Sequence[bytes]) -> MsgPosition:
+        """Return a position after the first message; a time-tick stream begins with the message of the id."""
+        return MsgPosition(channel, sent[1] if self.needs_ticks else sent[0])
+
+    def timed(self, messages: Sequence[TsMsg], *, at_once: bool = False) -> Sequence[TsMsg]:
+        """Give messages times that no tick has passed yet."""
+        begin = time.time_ns() // 1_000_000 + _AHEAD_MS << LOGICAL_BITS
+        for number, message in enumerate(messages):
+            message.set_ts(begin if at_once else begin + number)
+        return messages
+
+    def in_order(self, packs: Sequence[MsgPack]) -> Sequence[MsgPack]:
+        """Return packs of one message by their topics: each topic is read on its own."""
+        if self.needs_ticks:
+            return packs
+        return sorted(packs, key=lambda each: each.end_positions[0].channel_name)
+
+    async def channels(self, number: int) -> list[str]:
+        """Create topics that get ticks."""
+        names = await super().channels(number)
+        if not self.needs_ticks:
+            return names
+        ticker = AsyncTimeTicker(self.broker, names, interval_ms=INTERVAL_MS)
+        await ticker.start()
+        self._tickers.append(ticker)
+        return names
+
+    async def create(self, name: str) -> str:
+        """Create a topic."""
+        topic = self.broker.topic(name)
+        await asyncio.to_thread(self._server.create_topic, topic)
+        return topic
+
+    async def append(self, channel: str, message: Message) -> None:
+        """Append without a stream."""
+
+        def send() -> None:
+            producer = self.broker.client().create_producer(channel)
+            producer.send(message.payload, properties={"type": str(message.type)})
+            producer.close()
+
+        await asyncio.to_thread(send)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for ticker in self._tickers:
+            await ticker.close()
+        await self.broker.aclose()
 
 
 class ThreadedFactory(AsyncMsgStreamFactory):

@@ -41,6 +41,11 @@ def lasting_port() -> dict[str, object]:
         return {"server.grpc_port": port}
 
 
+def free_ports(number: int) -> list[int]:
+    """Return ports that no process listens on, and that the system assigns to no connection."""
+    return [int(str(lasting_port()["server.grpc_port"])) for _ in range(number)]
+
+
 class ServerDiedError(Exception):
     """The process ended before it was ready.
 

@@ -1,0 +1,152 @@
+"""A Pulsar broker that is killed under load: no acknowledged message is lost, and no committed position is repeated.
+
+Method: a real broker ends by SIGKILL and starts again on its files, while one task sends packs, a ticker writes ticks,
+and a consumer is closed or abandoned at random. A resent message may be in a topic twice, as Pulsar permits.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog.msgstream import (
+    AsyncMsgStream,
+    AsyncPulsarMsgStreamFactory,
+    AsyncTimeTicker,
+    MsgPack,
+    MsgStreamError,
+    PulsarBroker,
+)
+from tidelog_testing.parts.streams import ids, pack
+from tidelog_testing.servers.pulsar import PulsarProcess
+
+pytestmark = pytest.mark.crash
+
+TOPICS = ("one", "two")
+WITHIN_S = 180.0
+
+
+@dataclass
+class Load:
+    """What was sent, and what came.
+
+    Attributes:
+        acknowledged: Ids that the broker has, by the index of their topic.
+        received: Ids in the order of their arrival, without those that an abandoned consumer had not committed.
+    """
+
+    acknowledged: list[list[int]] = field(default_factory=lambda: [[] for _ in TOPICS])
+    received: list[list[int]] = field(default_factory=lambda: [[] for _ in TOPICS])
+    ends: list[int] = field(default_factory=list)
+    is_over: bool = False
+
+
+async def send(factory: AsyncPulsarMsgStreamFactory, load: Load) -> None:
+    """Send packs of two messages, one for each topic, until the load is over."""
+    number = 0
+    async with factory.new_msg_stream() as stream:
+        await stream.as_producer(TOPICS)
+        while not load.is_over:
+            number += 1
+            try:
+                await stream.produce(MsgPack(msgs=[*pack(number, key=0).msgs, *pack(number, key=1).msgs]))
+            except (MsgStreamError, tidelog.DeadlineError, tidelog.UnavailableError):
+                continue
+            for acknowledged in load.acknowledged:
+                acknowledged.append(number)
+
+
+async def packs_of(stream: AsyncMsgStream) -> AsyncIterator[MsgPack]:
+    """Yield packs; a broker that is away is asked again."""
+    while True:
+        try:
+            yield await stream.consume()
+        except (tidelog.UnavailableError, tidelog.DeadlineError):
+            await asyncio.sleep(0.1)
+
+
+async def consume(factory: AsyncPulsarMsgStreamFactory, load: Load, draws: random.Random) -> None:
+    """Consume with one stream after another, until everything acknowledged has come."""
+    abandoned: list[AsyncMsgStream] = []
+    topics = [f"persistent://public/default/{name}" for name in TOPICS]
+    while not load.is_over or any(
+        set(sent) - set(came) for sent, came in zip(load.acknowledged, load.received, strict=True)
+    ):
+        stream = factory.new_tt_msg_stream()
+        async with asyncio.timeout(WITHIN_S):
+            await stream.as_consumer(TOPICS, "sub")
+            await stream.start()
+            came: list[MsgPack] = []
+            async for each in packs_of(stream):
+                came.append(each)
+                if len(came) > draws.randrange(5, 40):
+                    break
+            is_closed = draws.random() < 0.5
+            if is_closed:
+                await stream.close()
+            else:
+                abandoned.append(stream)
+        # Everything but the last pack is handled; an abandoned consumer may have committed less.
+        handled = came[:-1] if is_closed else came
+        load.ends += [each.end_ts for each in handled]
+        if not is_closed:
+            load.ends.append(-1)
+        for each in handled:
+            for index, topic in enumerate(topics):
+                load.received[index] += ids([m for m in each.msgs if m.position and m.position.channel_name == topic])
+    for left in abandoned:
+        # A later stream has its subscription.
+        with suppress(MsgStreamError, tidelog.ClosedError):
+            await left.close()
+
+
+async def storm(folder: Path, kills: int, seed: int) -> Load:
+    draws, load = random.Random(seed), Load()
+    with PulsarProcess(folder) as server:
+        for name in TOPICS:
+            server.create_topic(f"persistent://public/default/{name}")
+        async with PulsarBroker(server.url, admin_url=server.admin_url) as broker:
+            factory = AsyncPulsarMsgStreamFactory(broker)
+            ticker = AsyncTimeTicker(broker, TOPICS, interval_ms=50)
+            async with ticker:
+                sending = asyncio.create_task(send(factory, load))
+                consuming = asyncio.create_task(consume(factory, load, draws))
+                for _ in range(kills):
+                    wanted = len(load.acknowledged[0]) + draws.randrange(20, 200)
+                    async with asyncio.timeout(WITHIN_S):
+                        while len(load.acknowledged[0]) < wanted:
+                            await asyncio.sleep(0.01)
+                    await asyncio.to_thread(server.kill)
+                    await asyncio.to_thread(server.start)
+                load.is_over = True
+                async with asyncio.timeout(WITHIN_S):
+                    await sending
+                    await consuming
+    return load
+
+
+def check(load: Load) -> None:
+    for acknowledged, received in zip(load.acknowledged, load.received, strict=True):
+        first = list(dict.fromkeys(received))
+        assert not set(acknowledged) - set(received)
+        assert first == sorted(first)
+    # -1 marks a consumer that was abandoned, after which packs may come again.
+    for before, after in zip(load.ends, load.ends[1:], strict=False):
+        assert -1 in (before, after) or before < after
+
+
+async def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    load = await storm(tmp_path / "pulsar", kills=3, seed=24)
+
+    check(load)
+    assert len(load.acknowledged[0]) >= 60
+
+
+@pytest.mark.soak
+async def test_a_broker_that_is_killed_ten_times_loses_nothing(tmp_path: Path) -> None:
+    check(await storm(tmp_path / "pulsar", kills=10, seed=2_400))

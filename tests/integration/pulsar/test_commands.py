@@ -1,0 +1,48 @@
+"""The commands that use Pulsar: ``tidelog doctor --pulsar`` and ``tidelog bench msgstream``."""
+
+import json
+import subprocess
+import sys
+
+from tidelog_testing.servers.commands import run_command
+from tidelog_testing.servers.processes import PYTHON_PATH
+from tidelog_testing.servers.pulsar import PulsarProcess
+
+
+def findings(*options: str) -> dict[str, tuple[str, str]]:
+    """Return the findings about Pulsar: severity and text by check."""
+    lines = run_command(["doctor", *options]).stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    return {each["check"]: (each["severity"], each["text"]) for each in found if each["check"].startswith("Pulsar")}
+
+
+def test_the_doctor_checks_a_broker(pulsar: PulsarProcess) -> None:
+    found = findings("--pulsar", pulsar.url, "--pulsar-admin", pulsar.admin_url)
+
+    assert {severity for severity, _ in found.values()} == {"ok"}
+    assert "runs Pulsar Server4.0.7" in found["Pulsar"][1]
+    assert "5242880 bytes" in found["Pulsar message size"][1]
+    assert "may send and receive in public/default" in found["Pulsar permissions"][1]
+    assert "retains only what subscriptions need" in found["Pulsar retention"][1]
+
+
+def test_the_doctor_says_what_a_broker_without_its_api_lacks(pulsar: PulsarProcess) -> None:
+    found = findings("--pulsar", pulsar.url)
+
+    assert found["Pulsar permissions"] == (
+        "warning", "the broker does not create topics: pass --pulsar-admin, or create each topic before it is used",
+    )  # fmt: skip
+    assert found["Pulsar retention"] == ("ok", "not checked: pass --pulsar-admin")
+
+
+def test_the_benchmark_prints_its_floors(pulsar: PulsarProcess) -> None:
+    command = ["bench", "msgstream", "--pulsar", pulsar.url, "--admin-url", pulsar.admin_url, "--json"]
+    program = "import sys; from tidelog_cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command, "--messages", "2000", "--intervals", "3"],
+        capture_output=True, text=True, timeout=120, check=True, env={"PYTHONPATH": PYTHON_PATH},
+    )  # fmt: skip
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [each["name"].rpartition(", ")[2] for each in reports] == ["produce", "consume", "delay of packs"]
+    assert all(each["ratio"] > 0 and each["floor"] for each in reports)

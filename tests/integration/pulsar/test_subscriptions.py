@@ -1,0 +1,77 @@
+"""Subscriptions on Pulsar: a later stream takes over, and what a position needs is retained or reported."""
+
+import asyncio
+
+import pytest
+
+import tidelog
+from tidelog.msgstream import (
+    AsyncPulsarMsgStreamFactory,
+    MsgPosition,
+    PulsarBroker,
+    StreamFencedError,
+    SubscriptionPosition,
+)
+from tidelog_testing.parts.pulsar_topics import NewTopics
+from tidelog_testing.parts.streams import ids_from, pack, received, subscribed
+from tidelog_testing.servers.pulsar import PulsarProcess
+
+
+async def test_a_later_stream_of_a_subscription_takes_over(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    topics = await new_topics(1)
+    earlier, later = factory.new_msg_stream(), factory.new_msg_stream()
+    await subscribed(earlier, topics)
+    await earlier.produce(pack(1, 2, 3, 4))
+    assert await ids_from(earlier, 2) == [1, 2]
+    await subscribed(later, topics)
+    with pytest.raises(StreamFencedError, match="use another subscription"):
+        while True:
+            await earlier.consume()
+
+    # The first message was handled: the second was requested after it.
+    assert (await received(later, 3))[-1].id == 4
+    await later.close()
+    with pytest.raises(StreamFencedError):
+        await earlier.close()
+
+
+async def test_messages_after_a_position_are_retained_and_others_are_deleted(
+    broker: PulsarBroker, pulsar: PulsarProcess, factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    [topic] = await new_topics(1)
+    async with factory.new_msg_stream() as stream:
+        await subscribed(stream, [topic])
+        first_ledger = pulsar.first_ledger(topic)
+        await stream.produce(pack(1, 2))
+        first = await received(stream, 1)
+        assert await ids_from(stream, 1) == [2]
+        pulsar.close_ledger(topic)
+        for number in range(3, 7):
+            await stream.produce(pack(number))
+            assert await ids_from(stream, 1) == [number]
+    pulsar.trim(topic)
+    while pulsar.first_ledger(topic) == first_ledger:
+        await asyncio.sleep(0.05)
+    position = first[0].position
+    assert position is not None
+    async with factory.new_msg_stream() as again:
+        await subscribed(again, [topic])
+        assert await ids_from(again, 1) == [6]
+        await again.seek([position])
+        with pytest.raises(tidelog.PositionTrimmedError, match="was deleted: check the retention"):
+            await again.consume()
+
+
+async def test_a_position_of_one_factory_is_good_for_another(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    [topic] = await new_topics(1)
+    async with factory.new_msg_stream() as stream:
+        await subscribed(stream, [topic])
+        sent = await stream.produce(pack(1, 2, 3))
+    async with factory.new_msg_stream() as other:
+        await other.as_consumer([topic], "other", SubscriptionPosition.UNKNOWN)
+        await other.seek([MsgPosition(topic.rpartition("/")[2], sent[topic][1])])
+        assert await ids_from(other, 1) == [3]
