@@ -178,10 +178,12 @@ async def test_packs_lie_on_the_grid_and_follow_one_another(broker: StreamBroker
         assert after.begin_ts == before.end_ts
         assert list(after.start_positions) == list(before.end_positions)
     for each in packs:
-        if broker.capabilities.log_ticks:
-            assert ((each.end_ts + 1) >> 18) % INTERVAL_MS == 0
-            assert (each.end_ts + 1) & ((1 << 18) - 1) == 0
         assert [position.timestamp for position in each.end_positions] == [each.end_ts] * 3
+        if not broker.capabilities.log_ticks:
+            # Ends are ticks of the producers, and a message may be late.
+            continue
+        assert ((each.end_ts + 1) >> 18) % INTERVAL_MS == 0
+        assert (each.end_ts + 1) & ((1 << 18) - 1) == 0
         assert all(
             each.begin_ts < message.position.timestamp <= each.end_ts for message in each.msgs if message.position
         )

@@ -226,7 +226,8 @@ async def test_a_broadcast_goes_to_every_channel(broker: StreamBroker, new_strea
 
     came = [message.position for each in packs for message in each.msgs if message.position is not None]
     assert {name: [each.msg_id for each in came if each.channel_name == name] for name in channels} == sent
-    assert len(packs) in (1, 6)
+    # Ticks of producers may come between the messages of a broadcast.
+    assert len(packs) in (1, 6) or not broker.capabilities.log_ticks
 
 
 async def test_unknown_channels_are_told(broker: StreamBroker, new_stream: NewStream) -> None:
@@ -406,16 +407,30 @@ async def test_what_cannot_be_read_is_told_until_it_can_or_is_left_out(
         await broker.append(channel, Message(b"\xff", type=MsgType.INSERT))
         await stream.produce(pack(3))
         error = await _until_error(stream, MalformedMessageError)
-        assert f"of {channel}; seek to" in error.__notes__[0]
+        assert f"of {channel}; " in error.__notes__[0]
         assert isinstance(error, MsgStreamError)
-        assert error.position is not None
-        await stream.seek([error.position])
-        assert await ids_from(stream, 1) == [3]
+        if error.position is None:
+            # A time-tick stream without ticks of the log: messages before it may be in no pack yet.
+            assert broker.needs_ticks
+            assert not broker.capabilities.log_ticks
+            stream.dispatcher.add_msg_template(MsgType.INSERT, _insert_or_general)
+            assert await ids_from(stream, 2) == [0, 3]
+        else:
+            await stream.seek([error.position])
+            assert await ids_from(stream, 1) == [3]
 
 
 def _general(data: object) -> TsMsg:
     assert isinstance(data, bytes)
     return GeneralMsg.unmarshal(data, 77)
+
+
+def _insert_or_general(data: object) -> TsMsg:
+    assert isinstance(data, bytes)
+    try:
+        return InsertMsg.unmarshal(data, MsgType.INSERT)
+    except MalformedMessageError:
+        return GeneralMsg(type=MsgType.UNDEFINED, body=data)
 
 
 async def _until_error(stream: AsyncMsgStream, kind: type[Exception]) -> Exception:

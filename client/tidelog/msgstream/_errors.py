@@ -31,7 +31,8 @@ class MsgStreamError(TidelogError):
     """A message stream could not do something. Nothing was appended, unless ``effect`` states otherwise.
 
     Attributes:
-        position: If a received message cannot be decoded, its position: a seek to it skips the message.
+        position: If a received message cannot be decoded, its position: a seek to it skips the message. None in other
+            errors, and in time-tick streams on Pulsar, where a template has to replace the message.
     """
 
     position: MsgPosition | None = None

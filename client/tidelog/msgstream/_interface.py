@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
 from tidelog.msgstream._messages import TsMsg
@@ -32,9 +32,11 @@ class AsyncMsgStream(ABC):
 
     Attributes:
         dispatcher: Decodes received messages; add templates for custom types.
+        survives_pause: Whether an open stream works on after its event loop was replaced by another one.
     """
 
     dispatcher: UnmarshalDispatcher
+    survives_pause: ClassVar[bool] = True
 
     @abstractmethod
     async def start(self) -> None:

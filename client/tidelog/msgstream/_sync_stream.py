@@ -23,6 +23,12 @@ class MsgStream(MsgStreamCalls):
         self.dispatcher = stream.dispatcher
         self._stream = stream
         self._is_closed = False
+        if not stream.survives_pause:
+            background.add(self)
+
+    async def pause(self) -> bool:
+        """Return whether a fork may stop the event loop: once the stream is closed."""
+        return self._is_closed
 
     def close(self) -> None:
         """Stop. See ``AsyncMsgStream.close``."""

@@ -34,7 +34,7 @@ from tidelog_testing.servers.pulsar import PulsarProcess
 
 INTERVAL_MS: Final = 20
 # Messages with times in the future are sent before the tick that passes them.
-_AHEAD_MS: Final = 300
+_AHEAD_MS: Final = 2_000
 NewStream = Callable[[], AsyncMsgStream]
 _numbers = count()
 

@@ -24,6 +24,11 @@ _ID_FORM: Final = "a serialized id of Pulsar, as the positions of packs and mess
 class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
     """A stream on Pulsar, without a definition of packs. It closes its producers, and its broker if it owns one."""
 
+    survives_pause = False
+    # Whether a seek can skip one message, and what to do about one that cannot be decoded.
+    _can_skip = True
+    _advice = "seek to error.position to skip it"
+
     def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools)
         self._pulsar = backend
@@ -37,9 +42,11 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
         try:
             await super().close()
         finally:
-            await self._pulsar.aclose()
-            if self._owns_broker:
-                await self._pulsar.broker.aclose()
+            try:
+                await self._pulsar.aclose()
+            finally:
+                if self._owns_broker:
+                    await self._pulsar.broker.aclose()
 
     async def _append(
         self, parts: Mapping[str, Sequence[Message]], packs: Mapping[str, MsgPack]
@@ -105,10 +112,8 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
         try:
             message = self.dispatcher.unmarshal(received.payload, received.type)
         except MsgStreamError as error:
-            error.add_note(
-                f"It is the message {received.key} of {received.channel}; seek to error.position to skip it."
-            )
-            error.position = position
+            error.add_note(f"It is the message {received.key} of {received.channel}; {self._advice}.")
+            error.position = position if self._can_skip else None
             raise
         message.position = position
         message.begin_ts = message.begin_ts or received.time

@@ -22,6 +22,11 @@ class TimeTicker:
     ) -> None:
         """Create a ticker; does no I/O. ``safe_time`` runs on a background thread, so it must not block."""
         self._ticker = AsyncTimeTicker(broker, topics, interval_ms=interval_ms, safe_time=safe_time)
+        background.add(self)
+
+    async def pause(self) -> bool:
+        """Return whether a fork may stop the event loop: while no ticks are written."""
+        return not self._ticker.is_running
 
     @property
     def last_tick(self) -> int:

@@ -8,18 +8,20 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from tidelog.errors import ClosedError, UnavailableError
+from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError, UnavailableError
 from tidelog.message import Message
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.exclusive import ExclusiveTopic
 from tidelog.msgstream._backends.pulsar.names import ticks_topic
-from tidelog.msgstream._errors import PartialProduceError, StreamFencedError
+from tidelog.msgstream._errors import PartialProduceError
 from tidelog.msgstream._messages import TimeTickMsg
 from tidelog.msgstream._settings import MAX_TICK_INTERVAL_MS, MIN_TICK_INTERVAL_MS
 from tidelog.tick import LOGICAL_BITS
 
 DEFAULT_TICK_INTERVAL_MS: Final = 200
+# A broker that is away, or a topic that was deleted and may be created again.
+_TRANSIENT: Final = (UnavailableError, PartialProduceError, TimeoutError, ChannelNotFoundError, ClosedError)
 _log: Final = logging.getLogger("tidelog")
 
 
@@ -34,7 +36,7 @@ class AsyncTimeTicker:
     One ticker for all topics of a consumer gives one pack for each interval. A ticker that is started later, on the
     same topics, fences an earlier one, which then stops: its ``wait`` raises StreamFencedError. Its ticks continue
     above those of the earlier one.
-    While the broker is away the ticker retries at each interval.
+    While the broker is away, or a topic is missing, the ticker retries at each interval.
     """
 
     def __init__(
@@ -70,6 +72,11 @@ class AsyncTimeTicker:
         self._held: Mapping[str, ExclusiveTopic] = {}
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether ticks are written."""
+        return self._task is not None and not self._task.done()
+
     async def start(self) -> None:
         """Take the topics over, and begin to write ticks.
 
@@ -81,7 +88,11 @@ class AsyncTimeTicker:
             raise ClosedError("the ticker was started before: create a new one")
         topics = await self._backend.resolve(self._names)
         self._held = {topic: ExclusiveTopic(self._broker, ticks_topic(topic)) for topic in topics}
-        await asyncio.gather(*(self._take_over(each) for each in self._held.values()))
+        try:
+            await asyncio.gather(*(self._take_over(each) for each in self._held.values()))
+        except BaseException:
+            await self.close()
+            raise
         self._task = asyncio.create_task(self._run(), name="tidelog-time-ticker")
 
     async def wait(self) -> None:
@@ -111,15 +122,23 @@ class AsyncTimeTicker:
             self.last_tick = max(self.last_tick, int(found))
 
     async def _run(self) -> None:
+        is_failing = False
         while True:
             begin_s = time.monotonic()
             tick = max(self._safe_time(), self.last_tick + 1)
             try:
                 await self._write(tick)
-            except StreamFencedError:
+            except _TRANSIENT as error:
+                if not is_failing:
+                    _log.warning("a tick could not be written, the ticker tries again at each interval: %s", error)
+                is_failing = True
+            except TidelogError as error:
+                _log.warning("the ticker of %s has ended: %s", ", ".join(self._names), error)
                 raise
-            except (UnavailableError, PartialProduceError, TimeoutError) as error:
-                _log.warning("a tick could not be written, the next one follows in %.1f s: %s", self._interval_s, error)
+            else:
+                if is_failing:
+                    _log.info("ticks are written again")
+                is_failing = False
             self.last_tick = tick
             await asyncio.sleep(max(0.0, begin_s + self._interval_s - time.monotonic()))
 

@@ -49,6 +49,10 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     topic without ticks holds all packs back: ``status`` names it, and a warning is logged. See ``assembler``.
     """
 
+    # Messages before it in its topic may be in no pack yet, and a seek would skip them.
+    _can_skip = False
+    _advice = "add a template with dispatcher.add_msg_template that decodes or replaces it"
+
     def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools, owns_broker=owns_broker)
         self._assembler: TickAssembler[Received] | None = None
@@ -104,11 +108,11 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         return self._ready is not None
 
     async def _take_next(self) -> MsgPack | None:
-        raw, reader = self._ready, self._topics
+        raw, reader = self._ready, self._reader
         assert raw is not None
         messages = await self._messages(raw)
         # Another task took it meanwhile, or a seek changed the position.
-        if self._ready is not raw or self._topics is not reader:
+        if self._ready is not raw or self._reader is not reader:
             return None
         self._ready = None
         self._late += raw.late

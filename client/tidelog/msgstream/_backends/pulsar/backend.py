@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tidelog.errors import InvalidRequestError, TidelogError
+from tidelog.errors import ChannelNotFoundError, ClosedError, InvalidRequestError, TidelogError
 from tidelog.message import Message
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
@@ -72,7 +73,9 @@ class PulsarBackend:
         await asyncio.gather(*producers.values(), return_exceptions=True)
         opened, self._opened = self._opened, []
         for each in opened:
-            await self.broker.run(each.close, "closing a producer")
+            # That of a topic that was deleted is closed.
+            with suppress(ClosedError):
+                await self.broker.run(each.close, "closing a producer")
 
     async def _resolve(self, name: str) -> str:
         topic = self.broker.topic(name)
@@ -95,7 +98,8 @@ class PulsarBackend:
         errors = {topic: each.error for topic, each in zip(parts, results, strict=True) if each.error is not None}
         if not errors:
             return sent
-        first = next(iter(errors.values()))
+        # If one is unknown, the effect of all is.
+        first = next((each for each in errors.values() if each.effect == "unknown"), next(iter(errors.values())))
         if not any(sent.values()):
             raise first
         raise PartialProduceError({topic: ids for topic, ids in sent.items() if ids}, errors) from first
@@ -105,7 +109,11 @@ class PulsarBackend:
             producer = await self._producer(topic)
         except TidelogError as error:
             return Sent([], error)
-        return await producer.send(messages, times or [0] * len(messages))
+        sent = await producer.send(messages, times or [0] * len(messages))
+        if isinstance(sent.error, ClosedError | ChannelNotFoundError):
+            # The topic was deleted, and may have been created again: the next call opens a producer.
+            self._producers.pop(topic, None)
+        return sent
 
     async def _producer(self, topic: str) -> TopicProducer:
         opening = self._producers.get(topic)

@@ -1,10 +1,13 @@
 """The connection to a Pulsar broker."""
 
 import asyncio
+import logging
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -19,6 +22,9 @@ from tidelog.transport.credentials import TlsOptions, TokenSource
 DEFAULT_PULSAR_URL: Final = "pulsar://127.0.0.1:6650"
 DEFAULT_NAMESPACE: Final = "public/default"
 DEFAULT_OPERATION_TIMEOUT_S: Final = 30
+_MAX_CALLS: Final = 32
+"""Calls of the library that wait at a time; further ones wait for a thread."""
+_log: Final = logging.getLogger("tidelog")
 _Result = TypeVar("_Result")
 
 
@@ -59,12 +65,14 @@ class PulsarBroker:
         self.service_url = service_url
         self.namespace = namespace
         self._token = token
+        self._last_token = ""
         self._tls = tls
         self._operation_timeout_s = operation_timeout_s
         self._log_file = log_file
         self._context = _context(tls)
         self._admin = None if admin_url is None else PulsarAdmin(admin_url, self._current_token, self._context)
         self.greeting: Greeting | None = None
+        self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="tidelog-pulsar")
         # Guards the two below, and is held while the client connects.
         self._lock = threading.Lock()
         self._client: Any = None
@@ -92,12 +100,13 @@ class PulsarBroker:
             UnauthenticatedError, UnavailableError, InvalidRequestError: See ``greet_within``.
         """
         library = pulsar()
+        ends_s = time.monotonic() + self._operation_timeout_s
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the Pulsar broker is closed: create a new one")
             if self._client is None:
                 self.greeting = greet_within(
-                    self.service_url, self._current_token(), self._context, self._operation_timeout_s
+                    self.service_url, self._current_token(), self._context, ends_s - time.monotonic()
                 )
                 # Why no logger of Python: threads of the library would wait for the GIL while they hold its locks.
                 logger = library.FileLogger(library.LoggerLevel.Info, os.fspath(self._log_file))
@@ -120,14 +129,22 @@ class PulsarBroker:
             except pulsar().PulsarException as error:
                 raise error_of_exception(error, what, topic) from error
 
-        return await asyncio.to_thread(work)
+        # Not the threads of the event loop: while a broker is away, these calls wait for seconds.
+        executor = None if self._is_closed else self._threads
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
+        self._is_closed = True
         with self._lock:
-            client, self._client, self._is_closed = self._client, None, True
-        if client is not None:
-            client.close()
+            client, self._client = self._client, None
+        try:
+            if client is not None:
+                client.close()
+        except pulsar().PulsarException as error:
+            raise error_of_exception(error, "closing the connection") from error
+        finally:
+            self._threads.shutdown(wait=False)
 
     async def aclose(self) -> None:
         """Close the connection. Idempotent."""
@@ -138,7 +155,7 @@ class PulsarBroker:
         library, tls = pulsar(), self._tls
         given: dict[str, Any] = {}
         if self._token is not None:
-            given["authentication"] = library.AuthenticationToken(self._token)
+            given["authentication"] = library.AuthenticationToken(self._token_of_library)
         if tls is not None and tls.ca is not None:
             given["tls_trust_certs_file_path"] = str(tls.ca)
         if tls is not None and tls.cert is not None:
@@ -149,6 +166,14 @@ class PulsarBroker:
         if self.service_url.startswith("pulsar+ssl"):
             given["tls_validate_hostname"] = True
         return given
+
+    def _token_of_library(self) -> str:
+        """Return the token, or the last one if that fails. Must not raise: the library would end the process."""
+        try:
+            self._last_token = self._current_token() or ""
+        except Exception:  # noqa: BLE001 - see above
+            _log.exception("the function that returns the token for Pulsar has failed, the last token is used")
+        return self._last_token
 
     def _current_token(self) -> str | None:
         return self._token() if callable(self._token) else self._token

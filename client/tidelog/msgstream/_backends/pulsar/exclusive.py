@@ -1,13 +1,31 @@
 """A topic whose last message is a value, with one writer at a time. Its calls block."""
 
+import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 _RETAINING: Final = "tidelog"
 _READ_MS: Final = 30_000
+
+
+def _one_at_a_time(
+    call: Callable[Concatenate["ExclusiveTopic", _Arguments], _Result],
+) -> Callable[Concatenate["ExclusiveTopic", _Arguments], _Result]:
+    """Let one thread at a time run ``call``."""
+
+    @wraps(call)
+    def guarded(self: "ExclusiveTopic", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with self.lock:
+            return call(self, *args, **kwargs)
+
+    return guarded
 
 
 class ExclusiveTopic:
@@ -20,7 +38,10 @@ class ExclusiveTopic:
         self._retaining: Any = None
         self._last_id: Any = None
         self._is_fenced = False
+        # A call whose caller was cancelled continues on its thread.
+        self.lock = threading.RLock()
 
+    @_one_at_a_time
     def read(self) -> bytes | None:
         """Return the value; None without one."""
         library = pulsar()
@@ -38,6 +59,7 @@ class ExclusiveTopic:
         finally:
             reader.close()
 
+    @_one_at_a_time
     def open(self) -> None:
         """Become the writer; create the topic if necessary. Idempotent.
 
@@ -57,6 +79,7 @@ class ExclusiveTopic:
             self.topic, access_mode=library.ProducerAccessMode.ExclusiveWithFencing, batching_enabled=False
         )
 
+    @_one_at_a_time
     def write(self, content: bytes) -> None:
         """Replace the value; return once the broker has it. Raises StreamFencedError, then for good."""
         if self._is_fenced:
@@ -67,11 +90,16 @@ class ExclusiveTopic:
         except pulsar().exceptions.ProducerFenced:
             self._is_fenced = True
             raise
+        except pulsar().exceptions.AlreadyClosed:
+            # The topic was deleted, and may have been created again: the next write opens it.
+            self.close()
+            raise
         # Only the last message is needed.
         if self._last_id is not None:
             self._retaining.acknowledge_cumulative(self._last_id)
         self._last_id = message_id
 
+    @_one_at_a_time
     def close(self) -> None:
         """Let another writer in."""
         for each in (self._producer, self._retaining):
@@ -81,6 +109,7 @@ class ExclusiveTopic:
                     each.close()
         self._producer = self._retaining = None
 
+    @_one_at_a_time
     def delete(self) -> None:
         """Delete the value, and the topic with ``admin_url``."""
         self.close()

@@ -92,6 +92,7 @@ class TopicFeed:
         self._on_news = on_news
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._opened: Any = None
         self._reader: Any = None
         # The answer of the read in progress: its result and message; None until it has come.
         self._answer: tuple[Any, Any] | None = None
@@ -128,9 +129,11 @@ class TopicFeed:
     async def close(self) -> None:
         """End reading."""
         await asyncio.wait((self._opening,))
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            await self._close(reader)
+        opened, self._opened, self._reader = self._opened, None, None
+        if opened is not None:
+            # It may have been closed with the broker.
+            with suppress(ClosedError):
+                await self._broker.run(opened.close, "closing a reader", self._topic)
 
     def _answered(self, result: Any, message: Any) -> None:
         """Take the answer of a read. Must not raise: the library would end the process."""
@@ -164,8 +167,7 @@ class TopicFeed:
                 "of its namespace, and seek",
                 values={"name": self._topic},
             )
-        self._error, self._reader, closing = error, None, self._reader
-        self._closing = asyncio.create_task(self._close(closing))
+        self._error, self._reader = error, None
         if not taken:
             raise error
         return False
@@ -185,10 +187,5 @@ class TopicFeed:
         except TidelogError as error:
             self._error = error
         else:
-            self._reader = reader._reader  # noqa: SLF001 - see the class
+            self._opened, self._reader = reader, reader._reader  # noqa: SLF001 - see the class
         self._on_news()
-
-    async def _close(self, reader: Any) -> None:
-        # It may have been closed with the broker.
-        with suppress(ClosedError):
-            await self._broker.run(reader.close, "closing a reader", self._topic)

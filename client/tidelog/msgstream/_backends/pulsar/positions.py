@@ -49,8 +49,10 @@ class PulsarSubscriptions:
     async def flush(self, sub_name: str) -> None:
         """Return once everything saved is stored, and release the subscription."""
         mine = [each for each in self._cursors if each[0] == sub_name]
-        cursors = [self._cursors.pop(each) for each in mine]
-        results = await asyncio.gather(*(each.close() for each in cursors), return_exceptions=True)
+        results = await asyncio.gather(*(self._cursors[each].close() for each in mine), return_exceptions=True)
+        for each, result in zip(mine, results, strict=True):
+            if not isinstance(result, BaseException):
+                self._cursors.pop(each, None)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

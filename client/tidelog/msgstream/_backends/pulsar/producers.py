@@ -90,5 +90,8 @@ class _Receipts:
             for result, found in self._found
             if result == succeeded
         ]
-        failed = next((result.name for result, _ in self._found if result != succeeded), None)
-        return Sent(ids, None if failed is None else error_of(failed, "the send to a topic", topic, is_send=True))
+        failed = dict.fromkeys(result.name for result, _ in self._found if result != succeeded)
+        errors = [error_of(name, "the send to a topic", topic, is_send=True) for name in failed]
+        # If the outcome of one message is unknown, that of all is.
+        errors.sort(key=lambda error: error.effect == "none")
+        return Sent(ids, errors[0] if errors else None)

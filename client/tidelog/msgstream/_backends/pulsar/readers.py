@@ -44,7 +44,14 @@ class PulsarReader:
                 raise error
             taken: list[Received] = []
             for topic in self._places if self.wanted is None else self.wanted:
-                taken += self._take(topic)
+                try:
+                    taken += self._take(topic)
+                except TidelogError as failure:
+                    if not taken:
+                        raise
+                    # What other topics have delivered comes first.
+                    self._error = failure
+                    break
             if taken:
                 self._taken_s = self._loop.time()
                 return taken
