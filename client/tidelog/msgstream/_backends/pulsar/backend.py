@@ -45,6 +45,8 @@ class PulsarBackend:
             TidelogError: Nothing was sent.
         """
         sending = asyncio.create_task(self._append(parts, times or {}), name="tidelog-pulsar-send")
+        # A caller that was cancelled does not see the error; asyncio would log it.
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())
         # Cancelling ends the wait only: what was begun cannot be taken back.
         return await asyncio.shield(sending)
 
