@@ -10,6 +10,7 @@ Promises of docs/reference/guarantees.md: G21, G22, G24.
 
 import asyncio
 import random
+import signal
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ import tidelog
 from tidelog import AsyncClient, At, TransactionResult
 from tidelog.txn import transaction as _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -154,11 +155,17 @@ async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
                 run.acknowledged.clear()
                 await run.acknowledged.wait()
             await asyncio.to_thread(server.kill)
-            setting = {VARIABLE: f"{point}:{run.chance.randint(1, 30)}"} if point else {}
-            server = ServerProcess(tmp_path / "log", port, env=setting)
             if point:
-                await asyncio.to_thread(server.wait)
-                server = ServerProcess(tmp_path / "log", port)
+                setting = {VARIABLE: f"{point}:{run.chance.randint(1, 30)}"}
+                try:
+                    server = ServerProcess(tmp_path / "log", port, env=setting)
+                except ServerDiedError as died:
+                    # The clients reached the failpoint before the server had reported that it is ready.
+                    if died.code != -signal.SIGKILL:
+                        raise
+                else:
+                    await asyncio.to_thread(server.wait)
+            server = ServerProcess(tmp_path / "log", port)
         run.is_over.set()
         await asyncio.gather(*movers)
         reader.cancel()

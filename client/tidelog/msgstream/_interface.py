@@ -32,11 +32,11 @@ class AsyncMsgStream(ABC):
 
     Attributes:
         dispatcher: Decodes received messages; add templates for custom types.
-        survives_pause: Whether an open stream works on after its event loop was replaced by another one.
     """
 
     dispatcher: UnmarshalDispatcher
-    survives_pause: ClassVar[bool] = True
+    # Whether an open stream works on after its event loop was replaced by another one.
+    _survives_pause: ClassVar[bool] = True
 
     @abstractmethod
     async def start(self) -> None:

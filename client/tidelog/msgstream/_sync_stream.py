@@ -23,7 +23,7 @@ class MsgStream(MsgStreamCalls):
         self.dispatcher = stream.dispatcher
         self._stream = stream
         self._is_closed = False
-        if not stream.survives_pause:
+        if not stream._survives_pause:  # noqa: SLF001 - the twin of the stream
             background.add(self)
 
     async def pause(self) -> bool:

@@ -24,7 +24,7 @@ _ID_FORM: Final = "a serialized id of Pulsar, as the positions of packs and mess
 class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
     """A stream on Pulsar, without a definition of packs. It closes its producers, and its broker if it owns one."""
 
-    survives_pause = False
+    _survives_pause = False
     # Whether a seek can skip one message, and what to do about one that cannot be decoded.
     _can_skip = True
     _advice = "seek to error.position to skip it"
