@@ -1,7 +1,7 @@
 """Dispatchers decode messages, with one function per message type."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 
 from tidelog.msgstream._errors import MalformedMessageError, UnknownMsgTypeError
@@ -18,8 +18,9 @@ class UnmarshalDispatcher:
     Each stream has its own.
     """
 
-    def __init__(self) -> None:
-        self._templates: dict[int, UnmarshalFunc] = {}
+    def __init__(self, templates: Mapping[int, UnmarshalFunc] | None = None) -> None:
+        """Create a dispatcher with these templates by type, which are known to return a TsMsg."""
+        self._templates = dict(templates or {})
 
     def add_msg_template(self, msg_type: MsgType | int, unmarshal_func: UnmarshalFunc) -> None:
         """Decode messages of this type with ``unmarshal_func`` from now on; custom type numbers are allowed.
@@ -32,7 +33,7 @@ class UnmarshalDispatcher:
             raise ValueError(f"the message type is {msg_type}, expected 0 to {(1 << 32) - 1}")
         if not callable(unmarshal_func):
             raise TypeError(f"unmarshal_func is {type(unmarshal_func).__name__}, expected a function")
-        self._templates[int(msg_type)] = unmarshal_func
+        self._templates[int(msg_type)] = _checked(int(msg_type), unmarshal_func)
 
     def unmarshal(self, data: object, msg_type: MsgType | int) -> TsMsg:
         """Return the message.
@@ -48,12 +49,7 @@ class UnmarshalDispatcher:
                 "add_msg_template",
                 values={"msg_type": str(int(msg_type))},
             )
-        message = template(data)
-        if not isinstance(message, TsMsg):
-            raise MalformedMessageError(
-                f"the template of type {int(msg_type)} returned {type(message).__name__}: expected a TsMsg"
-            )
-        return message
+        return template(data)
 
 
 class UnmarshalDispatcherFactory(ABC):
@@ -84,23 +80,26 @@ class MemUDFactory(UnmarshalDispatcherFactory):
 
 
 def _with_templates(template_for: Callable[[MsgType], UnmarshalFunc]) -> UnmarshalDispatcher:
-    dispatcher = UnmarshalDispatcher()
-    for msg_type in MsgType:
-        dispatcher.add_msg_template(msg_type, template_for(msg_type))
-    return dispatcher
+    return UnmarshalDispatcher({int(msg_type): template_for(msg_type) for msg_type in MsgType})
+
+
+def _checked(msg_type: int, unmarshal_func: UnmarshalFunc) -> UnmarshalFunc:
+    """Return a template that raises MalformedMessageError if ``unmarshal_func`` returns no message."""
+
+    def unmarshal(data: object) -> TsMsg:
+        message = unmarshal_func(data)
+        if not isinstance(message, TsMsg):
+            raise MalformedMessageError(
+                f"the template of type {msg_type} returned {type(message).__name__}: expected a TsMsg"
+            )
+        return message
+
+    return unmarshal
 
 
 def _from_bytes(msg_type: MsgType) -> UnmarshalFunc:
-    kind = class_of_type(msg_type)
-
-    def unmarshal(data: object) -> TsMsg:
-        if not isinstance(data, bytes | memoryview):
-            raise MalformedMessageError(
-                f"a message of type {int(msg_type)} came as {type(data).__name__}: expected bytes, as marshal returns"
-            )
-        return kind.unmarshal(bytes(data), msg_type)
-
-    return unmarshal
+    unmarshal = class_of_type(msg_type).unmarshal
+    return lambda data: unmarshal(data, msg_type)  # type: ignore[arg-type]  # It raises MalformedMessageError.
 
 
 def _from_message(msg_type: MsgType) -> UnmarshalFunc:

@@ -5,7 +5,6 @@ proto/tidelog/v1/message_stream.proto, where they are documented.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Final, Self
@@ -13,15 +12,49 @@ from typing import Any, ClassVar, Final, Self
 from google.protobuf.message import DecodeError, Message
 
 from tidelog.msgstream._errors import MalformedMessageError
+from tidelog.msgstream._field_copier import Copier, copier
 from tidelog.msgstream._msg_type import MsgType
-from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._position import FoundT, MsgPosition, PositionSource
 from tidelog.v1 import message_stream_pb2 as pb
 
 _T: Final = MsgType
 
 
+class _Received:
+    """Where a message comes from: a position, created when it is asked for; see ``PositionSource``.
+
+    Slots, because attributes that most instances of a class lack cost each instance a dict.
+    """
+
+    __slots__ = ("_found", "_position", "_source", "_time")
+
+    _position: MsgPosition | None
+    _source: PositionSource[Any] | None
+    _found: object
+    _time: int
+
+    @property
+    def position(self) -> MsgPosition | None:
+        """See TsMsg."""
+        if self._source is not None:
+            self.position = self._source.position_of(self._found, self._time)
+        return self._position
+
+    @position.setter
+    def position(self, position: MsgPosition | None) -> None:
+        self._position, self._source, self._found = position, None, None
+
+    def __getstate__(self) -> tuple[dict[str, object], dict[str, object]]:
+        """Return what is copied and pickled: the position, and not its source."""
+        return vars(self), {"_position": self.position, "_source": None}
+
+
+def _nowhere() -> None:
+    """Return the default of ``position``. A default that is not a function would hide the property."""
+
+
 @dataclass(kw_only=True)
-class TsMsg(ABC):
+class TsMsg(_Received, ABC):
     """A message with a type and a time. Instantiate a subclass; derive from TsMsg or ProtoMsg for custom messages.
 
     Attributes:
@@ -42,7 +75,7 @@ class TsMsg(ABC):
     source_id: int = 0
     hash_keys: list[int] = field(default_factory=list)
     trace_context: dict[str, str] = field(default_factory=dict)
-    position: MsgPosition | None = field(default=None, compare=False)
+    position: MsgPosition | None = field(default_factory=_nowhere, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -52,6 +85,12 @@ class TsMsg(ABC):
     def set_ts(self, ts: int) -> None:
         """Set the message's time to one moment."""
         self.begin_ts = self.end_ts = ts
+
+    def received(self, source: PositionSource[FoundT], found: FoundT, time: int) -> None:
+        """Record the id and the tick with which a stream received the message; unset times become the tick."""
+        self._source, self._found, self._time = source, found, time
+        self.begin_ts = self.begin_ts or time
+        self.end_ts = self.end_ts or time
 
     @abstractmethod
     def marshal(self) -> bytes:
@@ -105,26 +144,20 @@ class ProtoMsg(TsMsg):
     @classmethod
     def unmarshal(cls, data: bytes, msg_type: MsgType | int) -> Self:
         """Return the message that ``marshal`` encoded as ``data``. Raises MalformedMessageError."""
-        body: Any = cls.BODY()
         try:
-            body.ParseFromString(data)
+            body: Any = cls.BODY.FromString(data)
         except (DecodeError, TypeError) as error:
             raise MalformedMessageError(
                 f"the body of a message of type {int(msg_type)} is not a {cls.BODY.__name__} ({error}): expected what "
                 f"{cls.__name__}.marshal returns; check which other programs append to the channel"
             ) from error
-        values = _fields_of(body.base, _BASE_CONTAINERS)
-        values |= _fields_of(body, _containers(cls))
-        return cls(type=msg_type, **values)
-
-
-def _fields_of(body: Message, containers: Mapping[str, type]) -> dict[str, Any]:
-    """Return the fields of ``body`` that are set, except ``base``, as Python types."""
-    return {
-        name: containers[name](value) if name in containers else value
-        for name, value in ((each.name, value) for each, value in body.ListFields())
-        if name != "base"
-    }
+        message = object.__new__(cls)
+        message.type = msg_type
+        message.position = None
+        _copy_base(body.base, message)
+        _own_copier(cls)(body, message)
+        message.__post_init__()
+        return message
 
 
 @cache
@@ -134,14 +167,12 @@ def _own_fields(kind: type[ProtoMsg]) -> tuple[str, ...]:
 
 
 @cache
-def _containers(kind: type[TsMsg]) -> Mapping[str, type]:
-    """Return the fields that are lists or dicts, by name."""
-    factories = {each.name: each.default_factory for each in fields(kind)}
-    return {name: factory for name, factory in factories.items() if factory in (list, dict)}
+def _own_copier(kind: type[ProtoMsg]) -> Copier:
+    return copier(kind, kind.BODY, _own_fields(kind))
 
 
 _COMMON: Final = {"type", "position", *_BASE_FIELDS}
-_BASE_CONTAINERS: Final = _containers(TsMsg)
+_copy_base: Final = copier(TsMsg, pb.StreamMessageBase, _BASE_FIELDS)
 
 
 @dataclass(kw_only=True)

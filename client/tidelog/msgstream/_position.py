@@ -1,6 +1,10 @@
 """Positions in channels."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+FoundT = TypeVar("FoundT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +23,14 @@ class MsgPosition:
     msg_id: bytes
     msg_group: str = ""
     timestamp: int = 0
+
+
+class PositionSource(ABC, Generic[FoundT]):
+    """A channel of a stream, which returns the positions of its messages.
+
+    A position is created when it is asked for, because few are, and each costs a tenth of the message.
+    """
+
+    @abstractmethod
+    def position_of(self, found: FoundT, time: int) -> MsgPosition:
+        """Return the position of the message with the id ``found``, in the form of the broker, and this tick."""

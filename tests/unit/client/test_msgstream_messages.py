@@ -1,5 +1,9 @@
 """Typed messages: numbers, bodies, dispatchers, and division of packs. Method: the pure parts, value by value."""
 
+import copy
+import pickle
+from dataclasses import dataclass, replace
+
 import pytest
 
 import tidelog
@@ -25,7 +29,10 @@ from tidelog.msgstream import (
     compute_produce_channel_indexes,
     msg_type_of,
 )
+from tidelog.msgstream._field_copier import copier
+from tidelog.msgstream._position import PositionSource
 from tidelog.msgstream._repack import checked_packs, default_repack
+from tidelog.v1.channel_service_pb2 import RetentionChange
 
 # The numbers of both documents; where they differ, both numbers.
 NEWER = {
@@ -131,6 +138,65 @@ def test_a_message_in_memory_must_have_its_type_and_comes_out_as_a_copy() -> Non
     assert copy == InsertMsg(row_ids=[1])
     with pytest.raises(MalformedMessageError):
         dispatcher.unmarshal(message, MsgType.DELETE)
+
+
+class Numbers(PositionSource[int]):
+    """Positions whose ids are the digits of a number; counts how many were asked for."""
+
+    asked = 0
+
+    def position_of(self, found: int, time: int) -> MsgPosition:
+        self.asked += 1
+        return MsgPosition("a", b"%d" % found, "sub", time)
+
+
+def received(message: InsertMsg, source: Numbers) -> InsertMsg:
+    """Return a message as a stream does: decoded, from the place 7 at time 20."""
+    decoded = InsertMsg.unmarshal(message.marshal(), MsgType.INSERT)
+    decoded.received(source, 7, 20)
+    return decoded
+
+
+def test_a_position_is_made_once_when_it_is_asked_for() -> None:
+    source = Numbers()
+    message = received(InsertMsg(row_ids=[1], end_ts=30), source)
+    assert (source.asked, message.begin_ts, message.end_ts) == (0, 20, 30)
+
+    assert message.position == message.position == MsgPosition("a", b"7", "sub", 20)
+    assert source.asked == 1
+    message.position = None
+    assert message.position is None
+    assert InsertMsg.unmarshal(message.marshal(), MsgType.INSERT).position is None
+
+
+def test_a_received_message_is_copied_with_its_position() -> None:
+    expected = MsgPosition("a", b"7", "sub", 20)
+
+    for duplicate in (copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each)), replace):
+        original = received(InsertMsg(row_ids=[1]), Numbers())
+        found = duplicate(original)
+        assert (found, found.position, original.position) == (original, expected, expected)
+
+
+@dataclass
+class Limits:
+    """A dataclass with the fields of a protobuf message whose fields can be unset."""
+
+    age_ms: int = 5
+    bytes: int | None = None
+
+
+def test_a_field_that_is_unset_gets_the_default_of_its_class() -> None:
+    copy_fields, found = copier(Limits, RetentionChange, ("age_ms", "bytes")), Limits(1, 1)
+
+    copy_fields(RetentionChange(bytes=0), found)
+
+    assert found == Limits(5, 0)
+
+
+def test_a_class_whose_body_lacks_a_field_is_an_error() -> None:
+    with pytest.raises(TypeError, match="Limits has the fields other, which RetentionChange lacks"):
+        copier(Limits, RetentionChange, ("age_ms", "other"))
 
 
 def test_the_key_modulo_the_number_of_channels_is_the_index() -> None:

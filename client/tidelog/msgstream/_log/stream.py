@@ -9,7 +9,7 @@ from tidelog.msgstream._base_stream import BaseStream, StreamTools
 from tidelog.msgstream._errors import BadPositionError, MsgStreamError
 from tidelog.msgstream._interface import SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._position import MsgPosition, PositionSource
 from tidelog.tick import MAX_TICK, Tick
 
 _ID_BYTES: Final = 8
@@ -22,6 +22,7 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
         super().__init__(backend, tools)
         self._log = backend
         self._log_reader: Reader | None = None
+        self._sources: dict[str, _Channel] = {}
 
     async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, Place]:
         is_first = position is SubscriptionPosition.EARLIEST
@@ -48,6 +49,7 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
         return places
 
     def _open(self, places: Mapping[str, Place]) -> Reader:
+        self._sources = {name: _Channel(name, self.sub_name) for name in places}
         self._reset(places)
         reader = self._log_reader = self._log.reader(places, self.settings.watermark_interval_s)
         return reader
@@ -70,18 +72,26 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
 
     def _message(self, batch: Delivered, index: int) -> TsMsg:
         """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
-        tick = Tick(batch.ticks[index])
-        position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
+        tick, source = batch.ticks[index], self._sources[batch.vchannel]
         try:
             message = self.dispatcher.unmarshal(batch.payloads[index], batch.types[index])
         except MsgStreamError as error:
             error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek to error.position to skip it.")
-            error.position = position
+            error.position = source.position_of(tick, tick)
             raise
-        message.position = position
-        message.begin_ts = message.begin_ts or tick
-        message.end_ts = message.end_ts or tick
+        message.received(source, tick, tick)
         return message
+
+
+class _Channel(PositionSource[int]):
+    """A channel; its ids are ticks."""
+
+    def __init__(self, name: str, sub_name: str) -> None:
+        self._name = name
+        self._sub_name = sub_name
+
+    def position_of(self, found: int, time: int) -> MsgPosition:
+        return MsgPosition(self._name, Tick(found).message_id, self._sub_name, Tick(time))
 
 
 def tick_of_id(position: MsgPosition, present: int) -> int:
