@@ -26,10 +26,12 @@ class MsgPosition:
 
 
 class PositionSource(ABC, Generic[FoundT]):
-    """A channel of a stream, which returns the positions of its messages.
+    """Where a stream received messages; it returns their positions.
 
     A position is created when it is asked for, because few are, and each costs a tenth of the message.
     """
+
+    __slots__ = ()
 
     @abstractmethod
     def position_of(self, found: FoundT, time: int) -> MsgPosition:

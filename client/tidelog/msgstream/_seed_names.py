@@ -7,12 +7,11 @@ from collections.abc import Iterable
 
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
-from tidelog.msgstream._base_stream import StreamTools
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcher
 from tidelog.msgstream._factories import AsyncRmqMsgStreamFactory
 from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
+from tidelog.msgstream._pulsar.stream import PulsarTools
 from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
 from tidelog.msgstream._settings import DEFAULT_BUFFER_SIZE, StreamSettings
 from tidelog.msgstream._sync_stream import MsgStream
@@ -88,7 +87,8 @@ def _rmq(client: Client) -> AsyncRmqMsgStreamFactory:
     return AsyncRmqMsgStreamFactory(client._client)  # noqa: SLF001 - the streams are a part of the client
 
 
-def _pulsar(address: str, buffer_size: int) -> tuple[PulsarBackend, StreamTools[PulsarPlace]]:
+def _pulsar(address: str, buffer_size: int) -> tuple[PulsarBackend, PulsarTools]:
     broker = PulsarBroker(address)
     settings, dispatcher = StreamSettings(buffer_size=buffer_size), ProtoUDFactory().new_unmarshal_dispatcher()
-    return PulsarBackend(broker), StreamTools(settings, dispatcher, PulsarSubscriptions(broker))
+    tools = PulsarTools(settings, dispatcher, PulsarSubscriptions(broker))
+    return PulsarBackend(broker, settings.pulsar_pack_bytes), tools

@@ -7,6 +7,8 @@ from typing import Final, Self
 MIN_TICK_INTERVAL_MS: Final = 10
 MAX_TICK_INTERVAL_MS: Final = 60_000
 DEFAULT_BUFFER_SIZE: Final = 1_000
+DEFAULT_PULSAR_PACK_BYTES: Final = 16 << 10
+MAX_PULSAR_PACK_BYTES: Final = 1 << 20
 MAX_APPEND_BYTES: Final = 1 << 20
 """Maximum size of one append, in bytes; a larger pack is sent as a transaction, even to one channel."""
 PURSUIT_LAG_MS: Final = 10_000
@@ -29,8 +31,10 @@ class StreamSettings:
         max_message_bytes: Maximum size of a sent message; the server's limit is 1 MiB unless configured.
         max_pack_bytes: Payload bytes at which a pack of a time-tick stream ends early. Bounds memory.
         ignore_bad_positions: Let ``seek`` use the present instead of an unusable position.
-        buffer_size: Messages of a topic that Pulsar's library may receive before they are consumed, at least 1. Other
-            brokers send only what is read, one delivery at a time.
+        buffer_size: Messages of a topic that Pulsar's library may receive before they are consumed, at least 1; a pack
+            counts as one. Other brokers send only what is read, one delivery at a time.
+        pulsar_pack_bytes: Bytes up to which messages of one ``produce`` are sent as one message of Pulsar, 0 to 1 MiB.
+            0: each is a message of Pulsar, which programs without this package can read.
     """
 
     tick_interval_ms: int = 200
@@ -39,9 +43,10 @@ class StreamSettings:
     max_pack_bytes: int = 64 << 20
     ignore_bad_positions: bool = False
     buffer_size: int = DEFAULT_BUFFER_SIZE
+    pulsar_pack_bytes: int = DEFAULT_PULSAR_PACK_BYTES
 
     def __post_init__(self) -> None:
-        for name in ("tick_interval_ms", "max_message_bytes", "max_pack_bytes", "buffer_size"):
+        for name in ("tick_interval_ms", "max_message_bytes", "max_pack_bytes", "buffer_size", "pulsar_pack_bytes"):
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a whole number")
         for name in ("pursuit_mode", "ignore_bad_positions"):
@@ -54,6 +59,8 @@ class StreamSettings:
             )
         if min(self.max_message_bytes, self.max_pack_bytes, self.buffer_size) < 1:
             raise ValueError("max_message_bytes, max_pack_bytes and buffer_size must be at least 1")
+        if not 0 <= self.pulsar_pack_bytes <= MAX_PULSAR_PACK_BYTES:
+            raise ValueError(f"pulsar_pack_bytes is {self.pulsar_pack_bytes}, expected 0 to {MAX_PULSAR_PACK_BYTES}")
 
     @property
     def watermark_interval_s(self) -> float:

@@ -287,3 +287,13 @@ class GeneralBody(_message.Message):
     fields: _containers.ScalarMap[str, str]
     body: bytes
     def __init__(self, base: _Optional[_Union[StreamMessageBase, _Mapping]] = ..., fields: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class StreamMessagePack(_message.Message):
+    __slots__ = ("types", "times", "bodies")
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    BODIES_FIELD_NUMBER: _ClassVar[int]
+    types: _containers.RepeatedScalarFieldContainer[int]
+    times: _containers.RepeatedScalarFieldContainer[int]
+    bodies: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, types: _Optional[_Iterable[int]] = ..., times: _Optional[_Iterable[int]] = ..., bodies: _Optional[_Iterable[bytes]] = ...) -> None: ...

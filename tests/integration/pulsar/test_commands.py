@@ -35,14 +35,25 @@ def test_the_doctor_says_what_a_broker_without_its_api_lacks(pulsar: PulsarProce
     assert found["Pulsar retention"] == ("ok", "not checked: pass --pulsar-admin")
 
 
-def test_the_benchmark_prints_its_floors(pulsar: PulsarProcess) -> None:
-    command = ["bench", "msgstream", "--pulsar", pulsar.url, "--admin-url", pulsar.admin_url, "--json"]
+def benchmark(pulsar: PulsarProcess, *options: str) -> str:
+    """Return what a short ``bench msgstream`` prints."""
+    command = ["bench", "msgstream", "--pulsar", pulsar.url, "--admin-url", pulsar.admin_url, *options]
     program = "import sys; from tidelog_cli import main; main(sys.argv[1:])"
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program, *command, "--messages", "2000", "--intervals", "3"],
         capture_output=True, text=True, timeout=120, check=True, env={"PYTHONPATH": PYTHON_PATH},
-    )  # fmt: skip
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    ).stdout  # fmt: skip
+
+
+def test_the_benchmark_prints_its_floors(pulsar: PulsarProcess) -> None:
+    reports = [json.loads(line) for line in benchmark(pulsar, "--json").splitlines()]
 
     assert [each["name"].rpartition(", ")[2] for each in reports] == ["produce", "consume", "delay of packs"]
     assert all(each["ratio"] > 0 and each["floor"] for each in reports)
+
+
+def test_the_benchmark_prints_tables(pulsar: PulsarProcess) -> None:
+    printed = benchmark(pulsar)
+
+    assert printed.count("ratio to the floor") == 3
+    assert "floor: a tick at a plain reader, p50" in printed

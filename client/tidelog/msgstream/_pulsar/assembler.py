@@ -19,32 +19,13 @@ The rules are those of Milvus's MsgStream, with one difference: there a pack end
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from itertools import compress
+from operator import not_
+from typing import Generic, TypeVar
 
-from tidelog.msgstream._msg_type import MsgType
-
-_TICK: Final = int(MsgType.TIME_TICK)
-_ENDS_PACK: Final = int(MsgType.DROP_COLLECTION)
-
-
-class Arrived(Protocol):
-    """A message or a tick, as it was read."""
-
-    @property
-    def channel(self) -> str: ...
-    @property
-    def message_id(self) -> bytes: ...
-    @property
-    def type(self) -> int: ...
-    @property
-    def time(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-
-ItemT = TypeVar("ItemT", bound=Arrived)
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,90 +35,108 @@ class TickedPack(Generic[ItemT]):
     Attributes:
         begin: End of the previous pack.
         end: Its end.
-        messages: Its messages, in order of the channels.
+        messages: Its messages, by channel, in the order of the channel.
         late: Number of messages that arrived after a tick that excluded them.
-        resume: Id at which each channel is read again, inclusive.
+        resume: The message or tick at which each channel is read again, inclusive.
     """
 
     begin: int
     end: int
-    messages: tuple[ItemT, ...]
+    messages: Mapping[str, Sequence[ItemT]]
     late: int
-    resume: Mapping[str, bytes]
+    resume: Mapping[str, ItemT]
 
 
-class _Channel(Generic[ItemT]):
+class TickedChannel(Generic[ItemT]):
     """What was read of one channel.
+
+    The waiting messages are columns, not objects: what garbage collections visit counts when many wait.
 
     Attributes:
         tick: Greatest tick so far; -1 before any.
-        waiting: Messages in no pack yet, each with its effective time and number.
-        ticks: Ticks above the last end, each with the id and number of its message; increasing.
+        ticks: Ticks above the last end, each with its number and what the caller added; increasing.
         size_bytes: Bytes of the waiting messages.
+        drops: Times of the waiting messages that end a pack.
     """
 
-    __slots__ = ("_delivered", "_number", "size_bytes", "tick", "ticks", "waiting")
+    __slots__ = (
+        "_delivered", "_items", "_late", "_number", "_numbers", "_sizes", "_times", "drops", "size_bytes", "tick",
+        "ticks",
+    )  # fmt: skip
 
     def __init__(self, delivered: int) -> None:
         # Times up to this one were delivered, until a tick at or above it has come.
         self._delivered = delivered
+        # Messages and ticks are numbered as they arrive.
         self._number = 0
+        self._late: set[int] = set()
         self.tick = -1
-        self.waiting: deque[tuple[int, int, bool, ItemT]] = deque()
-        self.ticks: deque[tuple[int, int, bytes]] = deque()
+        self.ticks: deque[tuple[int, int, ItemT]] = deque()
         self.size_bytes = 0
+        self.drops: list[int] = []
+        # Of the messages in no pack yet: effective times, numbers, sizes, and what the caller added.
+        self._times: list[int] = []
+        self._numbers: list[int] = []
+        self._sizes: list[int] = []
+        self._items: list[ItemT] = []
 
-    def add(self, arrived: ItemT) -> int | None:
-        """Add a message or a tick; return the effective time of a message that is to be delivered."""
+    def add_tick(self, item: ItemT, time: int) -> None:
+        """Add a tick with this time."""
         self._number += 1
-        if arrived.type == _TICK:
-            if arrived.time > self.tick:
-                self.tick = arrived.time
-                self.ticks.append((arrived.time, self._number, arrived.message_id))
-            return None
-        if arrived.time <= self._delivered and self.tick < self._delivered:
-            return None
-        is_late = arrived.time <= self.tick
-        time = self.tick + 1 if is_late else arrived.time
-        self.waiting.append((time, self._number, is_late, arrived))
-        self.size_bytes += arrived.size_bytes
-        return time
+        if time > self.tick:
+            self.tick = time
+            self.ticks.append((time, self._number, item))
 
-    def take(self, end: int) -> tuple[list[ItemT], int, bytes]:
+    def add(self, item: ItemT, time: int, size_bytes: int, *, ends_pack: bool = False) -> None:
+        """Add a message with this time; ``ends_pack`` if its time ends a pack."""
+        number = self._number = self._number + 1
+        tick = self.tick
+        if time <= self._delivered and tick < self._delivered:
+            return
+        if time <= tick:
+            time = tick + 1
+            self._late.add(number)
+        self._times.append(time)
+        self._numbers.append(number)
+        self._sizes.append(size_bytes)
+        self._items.append(item)
+        self.size_bytes += size_bytes
+        if ends_pack:
+            self.drops.append(time)
+
+    def take(self, end: int) -> tuple[list[ItemT], int, ItemT]:
         """Remove the messages of the pack that ends at ``end``; return them, how many are late, and where to resume."""
-        taken = [each for each in self.waiting if each[0] <= end]
-        if taken:
-            self.waiting = deque(each for each in self.waiting if each[0] > end)
-            self.size_bytes -= sum(each[3].size_bytes for each in taken)
         while self.ticks[0][0] < end:
             self.ticks.popleft()
         _, number, resume = self.ticks[0]
-        if self.waiting and self.waiting[0][1] < number:
-            resume = self.waiting[0][3].message_id
-        return [each[3] for each in taken], sum(each[2] for each in taken), resume
+        stays = [time > end for time in self._times]
+        taken = list(compress(self._items, map(not_, stays)))
+        numbers = list(compress(self._numbers, stays))
+        late = len(self._late) - len(self._late.intersection(numbers))
+        if taken:
+            self._late.intersection_update(numbers)
+            self._numbers = numbers
+            self._times = list(compress(self._times, stays))
+            self._sizes = list(compress(self._sizes, stays))
+            self._items = list(compress(self._items, stays))
+            self.size_bytes = sum(self._sizes)
+            self.drops = [time for time in self.drops if time > end]
+        if numbers and numbers[0] < number:
+            resume = self._items[0]
+        return taken, late, resume
 
 
 class TickAssembler(Generic[ItemT]):
     """Collects what was read, and returns packs.
 
     Attributes:
-        late: Number of late messages in the packs so far.
+        channels: What was read of each channel; callers add to it, in the order of the channel.
     """
 
     def __init__(self, ends: Mapping[str, int]) -> None:
         """Begin after the pack of each channel with this end; -1 without one."""
-        self.late = 0
-        self._channels: dict[str, _Channel[ItemT]] = {name: _Channel(end) for name, end in ends.items()}
+        self.channels: Mapping[str, TickedChannel[ItemT]] = {name: TickedChannel(end) for name, end in ends.items()}
         self._end = min(ends.values())
-        # Times of DropCollection messages that are in no pack yet.
-        self._drops: list[int] = []
-
-    def add(self, several: Iterable[ItemT]) -> None:
-        """Add what was read, in the order of each channel."""
-        for arrived in several:
-            time = self._channels[arrived.channel].add(arrived)
-            if time is not None and arrived.type == _ENDS_PACK:
-                self._drops.append(time)
 
     def behind(self) -> list[str]:
         """Return the channels that must be read before the next pack; empty if it is complete.
@@ -146,32 +145,27 @@ class TickAssembler(Generic[ItemT]):
         what lies between two ticks of a channel.
         """
         end = self._next_end()
-        return [name for name, each in self._channels.items() if end is None or each.tick < end]
-
-    def size_bytes(self, channel: str) -> int:
-        """Return the bytes of a channel's waiting messages."""
-        return self._channels[channel].size_bytes
+        return [name for name, each in self.channels.items() if end is None or each.tick < end]
 
     def next_pack(self) -> TickedPack[ItemT] | None:
         """Return the next pack; None if it is not complete."""
         end = self._next_end()
-        if end is None or any(each.tick < end for each in self._channels.values()):
+        if end is None or any(each.tick < end for each in self.channels.values()):
             return None
-        messages: list[ItemT] = []
-        late, resume = 0, {}
-        for name, channel in self._channels.items():
-            taken, taken_late, resume[name] = channel.take(end)
-            messages += taken
-            late += taken_late
-        self._drops = [time for time in self._drops if time > end]
-        self.late += late
+        taken = {name: each.take(end) for name, each in self.channels.items()}
         begin, self._end = self._end, end
-        return TickedPack(begin, end, tuple(messages), late, resume)
+        return TickedPack(
+            begin=begin,
+            end=end,
+            messages={name: items for name, (items, _, _) in taken.items()},
+            late=sum(late for _, late, _ in taken.values()),
+            resume={name: item for name, (_, _, item) in taken.items()},
+        )
 
     def _next_end(self) -> int | None:
         """Return the smallest candidate above the last end; None while no channel has a tick above it."""
-        ticks = [time for each in self._channels.values() for time, _, _ in each.ticks if time > self._end]
-        first = min(ticks, default=None)
+        channels = self.channels.values()
+        first = min((time for each in channels for time, _, _ in each.ticks if time > self._end), default=None)
         # A DropCollection without a tick after it ends no pack yet.
-        drops = [time for time in self._drops if self._end < time and first is not None and time < first]
-        return min(drops, default=first)
+        drops = (time for each in channels for time in each.drops if self._end < time)
+        return min((time for time in drops if first is not None and time < first), default=first)

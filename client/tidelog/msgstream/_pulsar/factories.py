@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
-from tidelog.msgstream._base_stream import StreamTools
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcherFactory
 from tidelog.msgstream._factories import AsyncMsgStreamFactory, Capabilities
 from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
+from tidelog.msgstream._pulsar.stream import PulsarTools
 from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream
 from tidelog.msgstream._settings import StreamSettings
 
@@ -31,10 +30,10 @@ class AsyncPulsarMsgStreamFactory(AsyncMsgStreamFactory):
         self._settings = self._settings.with_params(params)
 
     def new_msg_stream(self) -> AsyncPulsarMsgStream:
-        return AsyncPulsarMsgStream(PulsarBackend(self._broker), self._tools())
+        return AsyncPulsarMsgStream(self._backend(), self._tools())
 
     def new_tt_msg_stream(self) -> AsyncPulsarTtMsgStream:
-        return AsyncPulsarTtMsgStream(PulsarBackend(self._broker), self._tools())
+        return AsyncPulsarTtMsgStream(self._backend(), self._tools())
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
         topics = [self._broker.topic(name) for name in channels]
@@ -42,6 +41,9 @@ class AsyncPulsarMsgStreamFactory(AsyncMsgStreamFactory):
         if destroys_channels:
             await PulsarBackend(self._broker).destroy(topics)
 
-    def _tools(self) -> StreamTools[PulsarPlace]:
+    def _backend(self) -> PulsarBackend:
+        return PulsarBackend(self._broker, self._settings.pulsar_pack_bytes)
+
+    def _tools(self) -> PulsarTools:
         dispatcher = self._unmarshal_factory.new_unmarshal_dispatcher()
-        return StreamTools(self._settings, dispatcher, PulsarSubscriptions(self._broker))
+        return PulsarTools(self._settings, dispatcher, PulsarSubscriptions(self._broker))

@@ -1,16 +1,19 @@
 """Streams on Pulsar: positions are message ids, and the time of a message is its producer's."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice, repeat
+from typing import Any, Final, NamedTuple
 
 from tidelog.errors import TidelogError
 from tidelog.message import Message
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, Received
-from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of, key_of_bytes
+from tidelog.msgstream._backends.pulsar.packs import Origin, contents_of
 from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
-from tidelog.msgstream._backends.pulsar.readers import PulsarReader
+from tidelog.msgstream._backends.pulsar.readers import PulsarReader, Received
 from tidelog.msgstream._base_stream import BaseStream, StreamTools
 from tidelog.msgstream._errors import BadPositionError, MsgStreamError
 from tidelog.msgstream._interface import SubscriptionPosition
@@ -21,7 +24,39 @@ from tidelog.msgstream._position import MsgPosition
 _ID_FORM: Final = "a serialized id of Pulsar, as the positions of packs and messages have"
 
 
-class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
+@dataclass(frozen=True, slots=True)
+class PulsarTools(StreamTools[PulsarPlace]):
+    """What a factory passes to each of its streams; the subscriptions are of that stream alone."""
+
+    subscriptions: PulsarSubscriptions
+
+
+Arrived = tuple[Origin, int, int, int, bytes]
+"""The fields of an Undecoded; a plain tuple takes a fifth of its time."""
+
+
+class Undecoded(NamedTuple):
+    """A message of a stream that is not decoded.
+
+    Attributes:
+        origin: Where it came from.
+        number: Its number there.
+        type, time, body: Number of its type, its time, and its content.
+    """
+
+    origin: Origin
+    number: int
+    type: int
+    time: int
+    body: bytes
+
+    @property
+    def position(self) -> MsgPosition:
+        """Its position."""
+        return self.origin.position_of(self.number, self.time)
+
+
+class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
     """A stream on Pulsar, without a definition of packs. It closes its producers, and its broker if it owns one."""
 
     _survives_pause = False
@@ -29,14 +64,14 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
     _can_skip = True
     _advice = "seek to error.position to skip it"
 
-    def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
+    def __init__(self, backend: PulsarBackend, tools: PulsarTools, *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools)
         self._pulsar = backend
         self._owns_broker = owns_broker
         self._topics: PulsarReader | None = None
-        stored = tools.subscriptions
-        if isinstance(stored, PulsarSubscriptions):
-            stored.on_error = self._fail_reading
+        # Topics whose first message is a pack of which some were handed out before.
+        self._begun: dict[str, PulsarPlace] = {}
+        tools.subscriptions.on_error = self._fail_reading
 
     async def close(self) -> None:
         try:
@@ -82,8 +117,10 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
         return places
 
     def _open(self, places: Mapping[str, PulsarPlace]) -> PulsarReader:
+        self._begun = {topic: place for topic, place in places.items() if place.key.number >= 0}
+        whole = {topic: replace(place, key=place.key.whole, is_after=False) for topic, place in self._begun.items()}
         self._reset(places)
-        reader = self._topics = self._pulsar.reader(places, self.settings.buffer_size)
+        reader = self._topics = self._pulsar.reader({**places, **whole}, self.settings.buffer_size)
         return reader
 
     def _subscribed(self, position: MsgPosition) -> str:
@@ -106,18 +143,28 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Sequence[Received]]):
     def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
         """Return the place of a position with this key."""
 
-    def _message(self, received: Received) -> TsMsg:
+    def _arrived(self, topic: str, message: Any) -> Iterator[Arrived]:
+        """Return the messages of a message of the library that were not handed out before."""
+        contents = contents_of(message)
+        origin = Origin(topic, message.message_id(), self.sub_name, is_pack=contents.is_pack)
+        arrived = zip(repeat(origin), count(), contents.types, contents.times, contents.bodies)
+        begun = self._begun.pop(topic, None)
+        if begun is not None and key_of(message.message_id()) == begun.key.whole:
+            return islice(arrived, begun.key.number + begun.is_after, None)
+        return arrived
+
+    def _decoded(self, arrived: Arrived) -> TsMsg:
         """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
-        position = MsgPosition(received.channel, received.message_id, self.sub_name, received.time)
+        origin, number, msg_type, time, body = arrived
         try:
-            message = self.dispatcher.unmarshal(received.payload, received.type)
+            message = self.dispatcher.unmarshal(body, msg_type)
         except MsgStreamError as error:
-            error.add_note(f"It is the message {received.key} of {received.channel}; {self._advice}.")
+            position = Undecoded._make(arrived).position
+            key = key_of_bytes(position.msg_id)
+            error.add_note(f"It is the message {key} of {position.channel_name}; {self._advice}.")
             error.position = position if self._can_skip else None
             raise
-        message.position = position
-        message.begin_ts = message.begin_ts or received.time
-        message.end_ts = message.end_ts or received.time
+        message.received(origin, number, time)
         return message
 
 

@@ -3,27 +3,26 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, Received
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
-from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._backends.pulsar.readers import Received
 from tidelog.msgstream._errors import MsgStreamError, PackTooLargeError
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
-from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedPack
-from tidelog.msgstream._pulsar.stream import PulsarStream
+from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedChannel, TickedPack
+from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, Undecoded
 
 WAITING_AFTER_S: Final = 10.0
 """A stream logs a warning after this time without a tick of a topic, and again after each such time."""
-# Number of messages added before yielding to the event loop: a few milliseconds.
-_MESSAGES_PER_TURN: Final = 2_000
 _TICK: Final = int(MsgType.TIME_TICK)
+_ENDS_PACK: Final = int(MsgType.DROP_COLLECTION)
 _log: Final = logging.getLogger("tidelog")
 
 
@@ -42,6 +41,10 @@ class TickStatus:
     waits_since_s: float
 
 
+# What cannot be decoded is an error only when its pack is complete.
+_Item = TsMsg | Undecoded
+
+
 class AsyncPulsarTtMsgStream(PulsarStream):
     """Delivers the messages of all topics up to a tick, once every topic has that tick or a later one.
 
@@ -53,11 +56,11 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     _can_skip = False
     _advice = "add a template with dispatcher.add_msg_template that decodes or replaces it"
 
-    def __init__(self, backend: PulsarBackend, tools: StreamTools[PulsarPlace], *, owns_broker: bool = False) -> None:
+    def __init__(self, backend: PulsarBackend, tools: PulsarTools, *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools, owns_broker=owns_broker)
-        self._assembler: TickAssembler[Received] | None = None
+        self._assembler: TickAssembler[_Item] | None = None
         # Complete but not handed out, because its messages could not be decoded yet.
-        self._ready: TickedPack[Received] | None = None
+        self._ready: TickedPack[_Item] | None = None
         self._positions: dict[str, MsgPosition] = {}
         self._late = 0
         self._waits_since_s = 0.0
@@ -85,17 +88,13 @@ class AsyncPulsarTtMsgStream(PulsarStream):
             for topic, place in places.items()
         }
 
-    def _take(self, delivery: Sequence[Received]) -> None:
+    def _take(self, delivery: Received) -> None:
         assert self._assembler is not None
-        self._assembler.add(delivery)
-        decode = self._message
-        for each in delivery:
-            if each.type != _TICK:
-                # While the library receives more. What cannot be decoded is an error only when its pack is complete.
-                try:
-                    each.message = decode(each)
-                except MsgStreamError:
-                    continue
+        for topic, messages in delivery.items():
+            channel = self._assembler.channels[topic]
+            for each in messages:
+                for arrived in self._arrived(topic, each):
+                    self._add(channel, arrived)
 
     def _has_next(self) -> bool:
         assert self._assembler is not None
@@ -119,17 +118,33 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         self._waits_since_s = time.time()
         begin = list(self._positions.values())
         places = {}
-        for topic, message_id in raw.resume.items():
+        for topic, item in raw.resume.items():
+            position = item.position
             # A topic whose position is after the pack keeps it.
             if self._positions[topic].timestamp <= raw.end:
-                self._positions[topic] = MsgPosition(topic, message_id, self.sub_name, raw.end)
-                places[topic] = PulsarPlace(key_of_bytes(message_id), is_after=False, must_exist=True, time=raw.end)
+                assert position is not None
+                self._positions[topic] = replace(position, timestamp=raw.end)
+                key = key_of_bytes(position.msg_id)
+                places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end)
         self._handed_out(places)
         return MsgPack(max(0, raw.begin), raw.end, messages, begin, list(self._positions.values()))
 
     def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
         place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)
         return replace(place, time=place.time - 1) if include_message and place.time > 0 else place
+
+    def _add(self, channel: TickedChannel[_Item], arrived: Arrived) -> None:
+        _, _, msg_type, time, body = arrived
+        if msg_type == _TICK:
+            channel.add_tick(Undecoded._make(arrived), time)
+            return
+        item: _Item
+        # Now, while the library receives more.
+        try:
+            item = self._decoded(arrived)
+        except MsgStreamError:
+            item = Undecoded._make(arrived)
+        channel.add(item, time, len(body), ends_pack=msg_type == _ENDS_PACK)
 
     def _missing(self) -> tuple[str, ...]:
         if self._assembler is None or self._ready is not None:
@@ -138,7 +153,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
 
     def _check_size(self, topic: str) -> None:
         assert self._assembler is not None
-        size_bytes, max_bytes = self._assembler.size_bytes(topic), self.settings.max_pack_bytes
+        size_bytes, max_bytes = self._assembler.channels[topic].size_bytes, self.settings.max_pack_bytes
         if size_bytes > max_bytes:
             raise PackTooLargeError(
                 f"{topic} has {size_bytes} bytes between two ticks, expected at most {max_bytes}: write ticks more "
@@ -146,20 +161,13 @@ class AsyncPulsarTtMsgStream(PulsarStream):
                 values={"max_bytes": str(max_bytes)},
             )
 
-    async def _messages(self, raw: TickedPack[Received]) -> list[TsMsg]:
-        """Return the messages of a pack; drop repeated inserts and deletes (same topic, id and source)."""
+    async def _messages(self, raw: TickedPack[_Item]) -> list[TsMsg]:
+        """Return the messages of a pack, without repeated inserts and deletes."""
         messages: list[TsMsg] = []
-        seen: set[tuple[str, int, int, int]] = set()
-        for received in raw.messages:
-            message = received.message or self._message(received)
-            if message.id and received.type in DML_TYPES:
-                identity = (received.channel, message.source_id, message.id, received.type)
-                if identity in seen:
-                    continue
-                seen.add(identity)
-            messages.append(message)
-            if not len(messages) % _MESSAGES_PER_TURN:
-                await asyncio.sleep(0)
+        for items in raw.messages.values():
+            decoded = [each if isinstance(each, TsMsg) else self._decoded(each) for each in items]
+            messages += _without_repeats(decoded)
+            await asyncio.sleep(0)
         return messages
 
     async def _warn(self) -> None:
@@ -174,3 +182,17 @@ class AsyncPulsarTtMsgStream(PulsarStream):
                     "no pack for %.0f s: no tick came on %s; does its TimeTicker run?",
                     self._warned_s - self._waits_since_s, ", ".join(missing),
                 )  # fmt: skip
+
+
+def _without_repeats(messages: list[TsMsg]) -> list[TsMsg]:
+    """Return the messages of a topic in a pack without inserts and deletes that repeat an earlier id and source."""
+    # Almost always, the ids differ.
+    if len({each.id for each in messages}) == len(messages):
+        return messages
+    first: dict[tuple[int, int, int], TsMsg] = {}
+    for each in messages:
+        first.setdefault((each.source_id, each.id, int(each.type)), each)
+    return [
+        each for each in messages
+        if not each.id or each.type not in DML_TYPES or first[each.source_id, each.id, int(each.type)] is each
+    ]  # fmt: skip

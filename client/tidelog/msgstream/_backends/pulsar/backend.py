@@ -12,6 +12,7 @@ from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey
 from tidelog.msgstream._backends.pulsar.library import pulsar
+from tidelog.msgstream._backends.pulsar.packs import last_key_of
 from tidelog.msgstream._backends.pulsar.producers import Sent, TopicProducer
 from tidelog.msgstream._backends.pulsar.readers import PulsarReader
 from tidelog.msgstream._errors import PartialProduceError
@@ -22,8 +23,10 @@ _READ_MS = 30_000
 class PulsarBackend:
     """Backend on a Pulsar broker; of one event loop."""
 
-    def __init__(self, broker: PulsarBroker) -> None:
+    def __init__(self, broker: PulsarBroker, pack_bytes: int = 0) -> None:
+        """Create a backend; see ``StreamSettings`` for ``pack_bytes``."""
         self.broker = broker
+        self._pack_bytes = pack_bytes
         self._producers: dict[str, asyncio.Task[TopicProducer]] = {}
         self._opened: list[Any] = []
 
@@ -131,7 +134,7 @@ class PulsarBackend:
             "opening a producer", topic,
         )  # fmt: skip
         self._opened.append(producer)
-        return TopicProducer(producer, topic)
+        return TopicProducer(producer, topic, self._pack_bytes)
 
     def _read_last_key(self, topic: str) -> MessageKey:
         library = pulsar()
@@ -139,7 +142,6 @@ class PulsarBackend:
         try:
             if not reader.has_message_available():
                 return EARLIEST
-            found = reader.read_next(timeout_millis=_READ_MS).message_id()
-            return MessageKey(found.ledger_id(), found.entry_id(), found.batch_index())
+            return last_key_of(reader.read_next(timeout_millis=_READ_MS))
         finally:
             reader.close()

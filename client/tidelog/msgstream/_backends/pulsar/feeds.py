@@ -9,11 +9,8 @@ from typing import Any
 
 from tidelog.errors import ClosedError, PositionTrimmedError, TidelogError
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
-from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, id_bytes
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of
 from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
-from tidelog.msgstream._backends.pulsar.producers import TIME, TYPE
-from tidelog.msgstream._messages import TsMsg
-from tidelog.tick import LOGICAL_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,46 +28,6 @@ class PulsarPlace:
     is_after: bool = True
     must_exist: bool = False
     time: int = -1
-
-
-class Received:
-    """A message of a topic.
-
-    Attributes:
-        channel: Its topic.
-        ledger, entry, batch_index: Its id; see ``MessageKey``.
-        message_id: Its serialized id.
-        type: Number of its type; 0 for messages of other programs.
-        time: Its time: that of its producer or, without one, the moment of its sending.
-        payload: Its content.
-        message: The decoded message; None if it is still to be decoded.
-    """
-
-    __slots__ = ("batch_index", "channel", "entry", "ledger", "message", "message_id", "payload", "time", "type")
-
-    def __init__(self, channel: str, message: Any) -> None:
-        """Read a message of the library."""
-        found, properties = message.message_id(), message.properties()
-        kind, time = properties.get(TYPE, "0"), properties.get(TIME, "")
-        self.channel = channel
-        self.ledger = ledger = found.ledger_id()
-        self.entry = entry = found.entry_id()
-        self.batch_index = batch_index = found.batch_index()
-        self.message_id = id_bytes(ledger, entry, batch_index)
-        self.type = int(kind) if kind.isdecimal() else 0
-        self.time = int(time) if time.isdecimal() else message.publish_timestamp() << LOGICAL_BITS
-        self.payload: bytes = message.data()
-        self.message: TsMsg | None = None
-
-    @property
-    def key(self) -> MessageKey:
-        """Its id."""
-        return MessageKey(self.ledger, self.entry, self.batch_index)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of its content."""
-        return len(self.payload)
 
 
 class TopicFeed:
@@ -102,15 +59,20 @@ class TopicFeed:
         self._succeeded = pulsar().Result.Ok
         self._opening = asyncio.create_task(self._open(), name="tidelog-pulsar-open")
 
-    def take(self, max_messages: int) -> list[Received]:
-        """Return what has come, at most ``max_messages``. Raises the error that ended reading."""
-        taken: list[Received] = []
+    def take(self, max_messages: int, max_bytes: int) -> list[Any]:
+        """Return the messages of the library that have come, until their number or bytes reach a limit.
+
+        Raises:
+            TidelogError: The error that ended reading.
+        """
+        taken: list[Any] = []
+        size_bytes = 0
         if self._reader is None:
             if self._error is not None:
                 raise self._error
             return taken
         read, answered = self._reader.read_next_async, self._answered
-        while len(taken) < max_messages:
+        while len(taken) < max_messages and size_bytes < max_bytes:
             if not self._is_reading:
                 self._is_reading = True
                 read(answered)
@@ -123,7 +85,8 @@ class TopicFeed:
                 if not self._check(result, message, taken):
                     break
             else:
-                taken.append(Received(self._topic, message))
+                taken.append(message)
+                size_bytes += message.length()
         return taken
 
     async def close(self) -> None:
@@ -148,7 +111,7 @@ class TopicFeed:
         self._answer = result, message
         self._on_news()
 
-    def _check(self, result: Any, message: Any, taken: list[Received]) -> bool:
+    def _check(self, result: Any, message: Any, taken: list[Any]) -> bool:
         """Handle the first message, or an answer without one; return whether reading continues.
 
         What came before an error is delivered first.
@@ -158,9 +121,9 @@ class TopicFeed:
             error = error_of(result.name, "the read", self._topic)
         else:
             self._is_first = False
-            received, place = Received(self._topic, message), self._place
-            if received.key <= place.key:
-                taken += [] if place.is_after else [received]
+            place = self._place
+            if key_of(message.message_id()) <= place.key:
+                taken += [] if place.is_after else [message]
                 return True
             error = PositionTrimmedError(
                 f"the message {place.key} of {self._topic}, at which reading resumes, was deleted: check the retention "

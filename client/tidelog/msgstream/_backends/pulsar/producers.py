@@ -8,13 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.errors import TidelogError
 from tidelog.message import Message
-from tidelog.msgstream._backends.pulsar.ids import id_bytes
+from tidelog.msgstream._backends.pulsar.ids import ids_of_pack, key_of
 from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
+from tidelog.msgstream._backends.pulsar.packs import sendables
 
 MAX_IN_FLIGHT_BYTES: Final = 16 << 20
 """Bytes of a topic that wait for the broker, beyond which a call waits; one pack may be larger."""
-TYPE: Final = "type"
-TIME: Final = "time"
 
 
 class Sent(NamedTuple):
@@ -32,9 +31,10 @@ class Sent(NamedTuple):
 class TopicProducer:
     """A producer of one topic; of one event loop."""
 
-    def __init__(self, producer: Any, topic: str) -> None:
+    def __init__(self, producer: Any, topic: str, pack_bytes: int) -> None:
         self._producer = producer
         self._topic = topic
+        self._pack_bytes = pack_bytes
         self._bytes = 0
         self._has_room = asyncio.Event()
         # Held by one call at a time while it hands its messages to the library, so that calls do not mix.
@@ -48,11 +48,10 @@ class TopicProducer:
                 self._has_room.clear()
                 await self._has_room.wait()
             self._bytes += size_bytes
-            receipts = _Receipts(len(messages))
-            send, add = self._producer.send_async, receipts.add
-            for index, (message, time) in enumerate(zip(messages, times, strict=True)):
-                properties = {TYPE: str(message.type), TIME: str(time)} if time else {TYPE: str(message.type)}
-                send(message.payload, partial(add, index), properties=properties)
+            packs = list(sendables(messages, times, self._pack_bytes))
+            receipts = _Receipts([each.number for each in packs])
+            for index, each in enumerate(packs):
+                self._producer.send_async(each.content, partial(receipts.add, index), properties=each.properties)
         try:
             await receipts.all_came()
         finally:
@@ -64,10 +63,12 @@ class TopicProducer:
 class _Receipts:
     """The broker's answers, which come on a thread of the library."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, numbers: Sequence[int]) -> None:
+        """Await an answer for each of Pulsar's messages, from the number in its pack, 0 for a message on its own."""
+        self._numbers = numbers
         self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
-        self._found: list[tuple[Any, Any]] = [(None, None)] * number
+        self._found: list[tuple[Any, Any]] = [(None, None)] * len(numbers)
         # One item for each answer: the length of a list is safe to read from several threads.
         self._answers: list[None] = []
 
@@ -85,11 +86,11 @@ class _Receipts:
 
     def sent(self, topic: str) -> Sent:
         succeeded = pulsar().Result.Ok
-        ids = [
-            id_bytes(found.ledger_id(), found.entry_id(), found.batch_index())
-            for result, found in self._found
-            if result == succeeded
-        ]
+        ids: list[bytes] = []
+        for (result, found), number in zip(self._found, self._numbers, strict=True):
+            if result == succeeded:
+                key = key_of(found)
+                ids += ids_of_pack(key, number) if number else [key.to_bytes()]
         failed = dict.fromkeys(result.name for result, _ in self._found if result != succeeded)
         errors = [error_of(name, "the send to a topic", topic, is_send=True) for name in failed]
         # If the outcome of one message is unknown, that of all is.

@@ -1,17 +1,23 @@
 """Reads several topics."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, Received, TopicFeed
+from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, TopicFeed
+from tidelog.msgstream._backends.pulsar.ids import key_of
 
-# Messages of one topic in a step: a few milliseconds of the event loop.
+# What a step takes of one topic, one message more at most: a few milliseconds of the event loop.
 _MAX_TAKEN = 500
+_MAX_TAKEN_BYTES = 64 << 10
 # Time for which messages gather while they arrive one after another.
 _GATHER_S = 0.002
+
+Received = Mapping[str, list[Any]]
+"""Messages of the library, by topic, in the order of each topic."""
 
 
 class PulsarReader:
@@ -34,7 +40,7 @@ class PulsarReader:
         self._error: TidelogError | None = None
         self._is_closed = False
 
-    async def step(self) -> Sequence[Received]:
+    async def step(self) -> Received:
         """Wait until a wanted topic has messages, and return some. Raises TidelogError; the next call reads again."""
         while True:
             await self._open()
@@ -42,19 +48,20 @@ class PulsarReader:
             error, self._error = self._error, None
             if error is not None:
                 raise error
-            taken: list[Received] = []
+            received: dict[str, list[Any]] = {}
             for topic in self._places if self.wanted is None else self.wanted:
                 try:
-                    taken += self._take(topic)
+                    if taken := self._take(topic):
+                        received[topic] = taken
                 except TidelogError as failure:
-                    if not taken:
+                    if not received:
                         raise
                     # What other topics have delivered comes first.
                     self._error = failure
                     break
-            if taken:
+            if received:
                 self._taken_s = self._loop.time()
-                return taken
+                return received
             await self._news.wait()
             if self._loop.time() - self._taken_s < _GATHER_S:
                 # Messages arrive as fast as they are taken: a wakeup for each costs more than the message.
@@ -76,16 +83,17 @@ class PulsarReader:
         self._failed.clear()
         await asyncio.gather(*(each.close() for each in feeds))
 
-    def _take(self, topic: str) -> list[Received]:
+    def _take(self, topic: str) -> list[Any]:
         feed = self._feeds[topic]
         try:
-            taken = feed.take(_MAX_TAKEN)
+            taken = feed.take(_MAX_TAKEN, _MAX_TAKEN_BYTES)
         except TidelogError:
             # The next step opens it again.
             self._failed.append(self._feeds.pop(topic))
             raise
         if taken:
-            self._places[topic] = replace(self._places[topic], key=taken[-1].key, is_after=True, must_exist=False)
+            key = key_of(taken[-1].message_id())
+            self._places[topic] = replace(self._places[topic], key=key, is_after=True, must_exist=False)
         return taken
 
     async def _open(self) -> None:
