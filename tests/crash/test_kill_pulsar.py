@@ -28,6 +28,7 @@ from tidelog_testing.servers.pulsar import PulsarProcess
 pytestmark = pytest.mark.crash
 
 TOPICS = ("one", "two")
+PACK_MESSAGES = 3
 WITHIN_S = 180.0
 
 
@@ -47,18 +48,19 @@ class Load:
 
 
 async def send(factory: AsyncPulsarMsgStreamFactory, load: Load) -> None:
-    """Send packs of two messages, one for each topic, until the load is over."""
+    """Send packs of messages for each topic until the load is over."""
     number = 0
     async with factory.new_msg_stream() as stream:
         await stream.as_producer(TOPICS)
         while not load.is_over:
-            number += 1
+            numbers = range(number + 1, number + 1 + PACK_MESSAGES)
+            number = numbers[-1]
             try:
-                await stream.produce(MsgPack(msgs=[*pack(number, key=0).msgs, *pack(number, key=1).msgs]))
+                await stream.produce(MsgPack(msgs=[*pack(*numbers, key=0).msgs, *pack(*numbers, key=1).msgs]))
             except (MsgStreamError, tidelog.DeadlineError, tidelog.UnavailableError):
                 continue
             for acknowledged in load.acknowledged:
-                acknowledged.append(number)
+                acknowledged.extend(numbers)
 
 
 async def packs_of(stream: AsyncMsgStream) -> AsyncIterator[MsgPack]:

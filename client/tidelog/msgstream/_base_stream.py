@@ -117,7 +117,11 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
             new = list(dict.fromkeys(name for name in names if name not in self._places))
             if not new:
                 return
-            places = await self._first_places(begin, sub_name, new)
+            try:
+                places = await self._first_places(begin, sub_name, new)
+            except BaseException:
+                await self._release(sub_name, new)
+                raise
             # Ordering: before reading stops, because a waiting consumer restarts at once.
             self.sub_name = sub_name
             self._places |= places
@@ -227,6 +231,9 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         """Record where channels continue: after the pack being handed out, or elsewhere after a seek."""
         self._places |= places
         self._unsaved = {**self._unsaved, **{channel: self._mark_of(place) for channel, place in places.items()}}
+
+    async def _release(self, sub_name: str, channels: Sequence[str]) -> None:
+        """Release what a subscription holds of channels that ``as_consumer`` did not complete."""
 
     async def _first_places(
         self, position: SubscriptionPosition, sub_name: str, channels: Sequence[str]

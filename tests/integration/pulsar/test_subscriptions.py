@@ -1,6 +1,8 @@
 """Subscriptions on Pulsar: a later stream takes over, and what a position needs is retained or reported."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -75,3 +77,44 @@ async def test_a_position_of_one_factory_is_good_for_another(
         await other.as_consumer([topic], "other", SubscriptionPosition.UNKNOWN)
         await other.seek([MsgPosition(topic.rpartition("/")[2], sent[topic][1])])
         assert await ids_from(other, 1) == [3]
+
+
+class CancellingBroker(PulsarBroker):
+    """Cancels a task when its call of this number has run, before it has the result.
+
+    Attributes:
+        left: Calls until then.
+    """
+
+    left = 0
+    task: asyncio.Task[None]
+
+    async def run(self, call: Callable[[], Any], what: str, topic: str = "") -> Any:
+        self.left -= 1
+        if self.left:
+            return await super().run(call, what, topic)
+        loop = asyncio.get_running_loop()
+
+        def then_cancel() -> Any:
+            result = call()
+            loop.call_soon_threadsafe(self.task.cancel)
+            return result
+
+        return await super().run(then_cancel, what, topic)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_subscription_that_was_not_completed_holds_nothing(
+    pulsar: PulsarProcess, broker: PulsarBroker, new_topics: NewTopics, number: int
+) -> None:
+    [topic] = await new_topics(1)
+    async with CancellingBroker(pulsar.url, admin_url=pulsar.admin_url, namespace=broker.namespace) as cancelling:
+        async with AsyncPulsarMsgStreamFactory(cancelling).new_msg_stream() as stream:
+            cancelling.left = number
+            cancelling.task = asyncio.create_task(stream.as_consumer([topic], "sub"))
+            with pytest.raises(asyncio.CancelledError):
+                await cancelling.task
+
+            assert pulsar.clients(topic) == pulsar.clients(f"{topic}-tidelog-sub") == 0
+            await subscribed(stream, [topic])
+            assert pulsar.clients(topic) > 0

@@ -71,7 +71,8 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
         self._topics: PulsarReader | None = None
         # Topics whose first message is a pack of which some were handed out before.
         self._begun: dict[str, PulsarPlace] = {}
-        tools.subscriptions.on_error = self._fail_reading
+        self._cursors = tools.subscriptions
+        self._cursors.on_error = self._fail_reading
 
     async def close(self) -> None:
         try:
@@ -88,6 +89,9 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
     ) -> Mapping[str, Sequence[bytes]]:
         times = {topic: [msg.end_ts for msg in pack.msgs] for topic, pack in packs.items()}
         return await self._pulsar.append(parts, times) if parts else {}
+
+    async def _release(self, sub_name: str, channels: Sequence[str]) -> None:
+        await self._cursors.release(sub_name, channels)
 
     async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, PulsarPlace]:
         if position is SubscriptionPosition.EARLIEST:

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pytest
 
@@ -127,10 +127,17 @@ class PulsarProcess:
 
     def first_ledger(self, topic: str) -> int:
         """Return the id of the oldest file of a topic."""
-        path = f"/admin/v2/{topic.replace('://', '/')}/internalStats"
-        request = urllib.request.Request(f"{self.admin_url}{path}", headers=self._headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(json.load(answer)["ledgers"][0]["ledgerId"])
+        return int(self._get(topic, "internalStats")["ledgers"][0]["ledgerId"])
+
+    def clients(self, topic: str) -> int:
+        """Return the number of producers and consumers of a topic, 0 if it does not exist."""
+        try:
+            found = self._get(topic, "stats")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return 0
+        return len(found["publishers"]) + sum(len(each["consumers"]) for each in found["subscriptions"].values())
 
     def trim(self, topic: str) -> None:
         """Delete the files of a topic that no subscription needs."""
@@ -143,6 +150,12 @@ class PulsarProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    def _get(self, topic: str, what: str) -> Any:
+        path = f"/admin/v2/{topic.replace('://', '/')}/{what}"
+        request = urllib.request.Request(f"{self.admin_url}{path}", headers=self._headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
 
     def _put(self, path: str, method: str = "PUT") -> None:
         request = urllib.request.Request(f"{self.admin_url}{path}", data=b"", headers=self._headers, method=method)

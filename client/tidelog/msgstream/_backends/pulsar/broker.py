@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.msgstream._backends.pulsar.admin import PulsarAdmin, checked_admin
-from tidelog.msgstream._backends.pulsar.handshake import Greeting, greet_within
+from tidelog.msgstream._backends.pulsar.handshake import Greeting, Proof, greet_within
 from tidelog.msgstream._backends.pulsar.library import error_of_exception, pulsar
 from tidelog.msgstream._backends.pulsar.names import full_topic
 from tidelog.transport.credentials import TlsOptions, TokenSource
@@ -105,9 +105,9 @@ class PulsarBroker:
             if self._is_closed:
                 raise ClosedError("the Pulsar broker is closed: create a new one")
             if self._client is None:
-                self.greeting = greet_within(
-                    self.service_url, self._current_token(), self._context, ends_s - time.monotonic()
-                )
+                has_certificate = self._tls is not None and self._tls.cert is not None
+                proof = Proof.of(self._current_token(), has_certificate=has_certificate)
+                self.greeting = greet_within(self.service_url, proof, self._context, ends_s - time.monotonic())
                 # Why no logger of Python: threads of the library would wait for the GIL while they hold its locks.
                 logger = library.FileLogger(library.LoggerLevel.Info, os.fspath(self._log_file))
                 self._client = library.Client(

@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 import time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from tidelog.errors import InvalidRequestError, TidelogError, UnauthenticatedError, UnavailableError
@@ -40,7 +40,26 @@ class Greeting(NamedTuple):
     max_message_bytes: int
 
 
-def greet_within(url: str, token: str | None, tls: ssl.SSLContext | None, timeout_s: float) -> Greeting:
+class Proof(NamedTuple):
+    """How a client proves who it is.
+
+    Attributes:
+        method: Pulsar's name for it; empty without a proof.
+        content: The token; empty for a certificate, which TLS carries.
+    """
+
+    method: str = ""
+    content: str = ""
+
+    @classmethod
+    def of(cls, token: str | None, *, has_certificate: bool) -> Self:
+        """Return the proof of a client with a token or a certificate; the token wins."""
+        if token is not None:
+            return cls("token", token)
+        return cls("tls") if has_certificate else cls()
+
+
+def greet_within(url: str, proof: Proof, tls: ssl.SSLContext | None, timeout_s: float) -> Greeting:
     """Exchange greetings with one of the brokers of ``url``; retry while none can be reached.
 
     Raises:
@@ -51,14 +70,14 @@ def greet_within(url: str, token: str | None, tls: ssl.SSLContext | None, timeou
     ends_s = time.monotonic() + timeout_s
     while True:
         try:
-            return greet(url, token, tls)
+            return greet(url, proof, tls)
         except UnavailableError:
             if time.monotonic() + _RETRY_S > ends_s:
                 raise
             time.sleep(_RETRY_S)
 
 
-def greet(url: str, token: str | None, tls: ssl.SSLContext | None) -> Greeting:
+def greet(url: str, proof: Proof, tls: ssl.SSLContext | None) -> Greeting:
     """Exchange greetings with the first broker of ``url`` that can be reached. Raises as ``greet_within``."""
     scheme, separator, hosts = url.partition("://")
     if not separator or scheme not in _DEFAULT_PORTS:
@@ -73,7 +92,7 @@ def greet(url: str, token: str | None, tls: ssl.SSLContext | None) -> Greeting:
         except ValueError as error:
             raise InvalidRequestError(f"the address {url!r} of Pulsar is invalid: {error}") from error
         try:
-            return _greet(address, token, (tls or ssl.create_default_context()) if scheme == "pulsar+ssl" else None)
+            return _greet(address, proof, (tls or ssl.create_default_context()) if scheme == "pulsar+ssl" else None)
         except (OSError, WireFormatError, struct.error) as error:
             failed.append(f"{host}: {error}")
     raise UnavailableError(
@@ -81,19 +100,19 @@ def greet(url: str, token: str | None, tls: ssl.SSLContext | None) -> Greeting:
     )
 
 
-def _greet(address: tuple[str, int], token: str | None, tls: ssl.SSLContext | None) -> Greeting:
+def _greet(address: tuple[str, int], proof: Proof, tls: ssl.SSLContext | None) -> Greeting:
     with socket.create_connection(address, timeout=_ANSWER_WITHIN_S) as plain:
         connection = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
         with connection:
-            connection.sendall(_framed(_connect(token)))
+            connection.sendall(_framed(_connect(proof)))
             return _greeting(connection)
 
 
-def _connect(token: str | None) -> bytes:
+def _connect(proof: Proof) -> bytes:
     """Return the command CONNECT."""
     body = _text(1, b"tidelog") + varint_field(tag_of(4, VARINT), _PROTOCOL_VERSION)
-    if token is not None:
-        body += _text(3, token.encode()) + _text(5, b"token")
+    if proof.method:
+        body += _text(3, proof.content.encode()) + _text(5, proof.method.encode())
     return varint_field(tag_of(1, VARINT), _CONNECT) + _text(_CONNECT, body)
 
 

@@ -9,7 +9,8 @@ so the cursor alone would repeat messages after a crash of the broker.
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -48,18 +49,25 @@ class PulsarSubscriptions:
 
     async def flush(self, sub_name: str) -> None:
         """Return once everything saved is stored, and release the subscription."""
-        mine = [each for each in self._cursors if each[0] == sub_name]
-        results = await asyncio.gather(*(self._cursors[each].close() for each in mine), return_exceptions=True)
-        for each, result in zip(mine, results, strict=True):
-            if not isinstance(result, BaseException):
-                self._cursors.pop(each, None)
-        for result in results:
+        for result in await self._close([each for each in self._cursors if each[0] == sub_name]):
             if isinstance(result, BaseException):
                 raise result
+
+    async def release(self, sub_name: str, channels: Collection[str]) -> None:
+        """Release the subscription on these topics. An error is that of the broker that the caller has already met."""
+        await self._close([each for each in self._cursors if each[0] == sub_name and each[1] in channels])
 
     async def delete(self, sub_name: str, channels: Iterable[str]) -> None:
         """Delete the subscription on these topics, if there is one."""
         await asyncio.gather(*(self._delete(sub_name, topic) for topic in channels))
+
+    async def _close(self, several: Sequence[tuple[str, str]]) -> Sequence[BaseException | None]:
+        """Close cursors, and forget those without an error."""
+        results = await asyncio.gather(*(self._cursors[each].close() for each in several), return_exceptions=True)
+        for each, result in zip(several, results, strict=True):
+            if result is None:
+                self._cursors.pop(each, None)
+        return results
 
     def _cursor(self, sub_name: str, topic: str) -> "_Cursor":
         return self._cursors.setdefault((sub_name, topic), _Cursor(self, self._broker, sub_name, topic))
@@ -90,6 +98,8 @@ class _Cursor:
         self._topic = topic
         self._positions = ExclusiveTopic(broker, positions_topic(topic, sub_name))
         self._turn = asyncio.Lock()
+        # A call whose caller was cancelled continues on its thread.
+        self._lock = threading.Lock()
         self._retaining: Any = None
         self._stored: PulsarPlace | None = None
         self._wanted: PulsarPlace | None = None
@@ -136,13 +146,14 @@ class _Cursor:
                 self._wanted = None
 
     def _load(self) -> PulsarPlace | None:
-        found = self._positions.read()
-        if found is None:
-            return None
-        self._open()
-        # Read again: an earlier stream may have written before it was fenced.
-        self._stored = _place_of(self._positions.read() or found)
-        return self._stored
+        with self._lock:
+            found = self._positions.read()
+            if found is None:
+                return None
+            self._open()
+            # Read again: an earlier stream may have written before it was fenced.
+            self._stored = _place_of(self._positions.read() or found)
+            return self._stored
 
     def _open(self) -> None:
         self._positions.open()
@@ -150,19 +161,21 @@ class _Cursor:
             self._retaining = subscribed(self._broker.client(), self._topic, self._sub_name)
 
     def _write(self, place: PulsarPlace) -> None:
-        self._open()
-        self._positions.write(_bytes_of(place))
-        # The message at which reading begins must exist, so the cursor stays before its entry, as a whole.
-        if self._stored is not None and EARLIEST[:2] < self._stored.key[:2] < place.key[:2]:
-            entry = self._stored.key._replace(batch_index=-1)
-            self._retaining.acknowledge_cumulative(pulsar().MessageId.deserialize(entry.to_bytes()))
-        self._stored = place
+        with self._lock:
+            self._open()
+            self._positions.write(_bytes_of(place))
+            # The message at which reading begins must exist, so the cursor stays before its entry, as a whole.
+            if self._stored is not None and EARLIEST[:2] < self._stored.key[:2] < place.key[:2]:
+                entry = self._stored.key._replace(batch_index=-1)
+                self._retaining.acknowledge_cumulative(pulsar().MessageId.deserialize(entry.to_bytes()))
+            self._stored = place
 
     def _disconnect(self) -> None:
-        self._positions.close()
-        if self._retaining is not None:
-            self._retaining.close()
-            self._retaining = None
+        with self._lock:
+            self._positions.close()
+            if self._retaining is not None:
+                self._retaining.close()
+                self._retaining = None
 
 
 def _bytes_of(place: PulsarPlace) -> bytes:
