@@ -65,13 +65,12 @@ from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pulsar.factories import AsyncPulsarMsgStreamFactory
 from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
+from tidelog.msgstream._pulsar.sync_streams import PulsarMsgStream, PulsarTtMsgStream
 from tidelog.msgstream._pulsar.sync_ticker import TimeTicker
 from tidelog.msgstream._pulsar.ticker import AsyncTimeTicker
 from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
 from tidelog.msgstream._repack import RepackFunc, compute_produce_channel_indexes
 from tidelog.msgstream._seed_names import (
-    PulsarMsgStream,
-    PulsarTtMsgStream,
     RmqMsgStream,
     RmqTtMsgStream,
     new_pulsar_msg_stream,

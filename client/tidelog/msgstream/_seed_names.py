@@ -3,48 +3,18 @@
 A factory does the same, and has asynchronous streams and all settings.
 """
 
-from collections.abc import Iterable
-
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
-from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcher
+from tidelog.msgstream._dispatcher import ProtoUDFactory
 from tidelog.msgstream._factories import AsyncRmqMsgStreamFactory
 from tidelog.msgstream._pulsar.plain_stream import AsyncPulsarMsgStream
 from tidelog.msgstream._pulsar.stream import PulsarTools
-from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
+from tidelog.msgstream._pulsar.sync_streams import PulsarMsgStream, PulsarTtMsgStream
+from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream
 from tidelog.msgstream._settings import DEFAULT_BUFFER_SIZE, StreamSettings
 from tidelog.msgstream._sync_stream import MsgStream
 from tidelog.sync.client import Client
-
-
-class PulsarMsgStream(MsgStream):
-    """A plain stream on Pulsar; see ``AsyncPulsarMsgStream``. Closing it closes its connection."""
-
-    def create_pulsar_producers(self, topics: Iterable[str]) -> None:
-        """Add topics to send to. See ``AsyncMsgStream.as_producer``."""
-        self.as_producer(topics)
-
-    def create_pulsar_consumers(
-        self, sub_name: str, topics: Iterable[str], unmarshal: UnmarshalDispatcher | None = None
-    ) -> None:
-        """Add topics to receive from, and decode their messages with ``unmarshal``, if it is given.
-
-        See ``AsyncMsgStream.as_consumer``.
-        """
-        if unmarshal is not None:
-            self.dispatcher = self._stream.dispatcher = unmarshal
-        self.as_consumer(topics, sub_name)
-
-
-class PulsarTtMsgStream(PulsarMsgStream):
-    """A time-tick stream on Pulsar; see ``AsyncPulsarTtMsgStream``. Closing it closes its connection."""
-
-    @property
-    def status(self) -> TickStatus:
-        """The late messages so far, and the topics that hold the next pack back."""
-        assert isinstance(self._stream, AsyncPulsarTtMsgStream)
-        return self._stream.status
 
 
 class RmqMsgStream(MsgStream):

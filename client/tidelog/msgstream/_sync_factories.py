@@ -12,6 +12,7 @@ from tidelog.msgstream._factories import (
 )
 from tidelog.msgstream._generated_factory import MsgStreamFactoryCalls
 from tidelog.msgstream._pulsar.factories import AsyncPulsarMsgStreamFactory
+from tidelog.msgstream._pulsar.sync_streams import PulsarMsgStream, PulsarTtMsgStream
 from tidelog.read.reader_events import OnEvent
 from tidelog.sync.client import Client
 
@@ -59,3 +60,11 @@ class PulsarMsgStreamFactory(MsgStreamFactory):
 
     def __init__(self, broker: PulsarBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
         super().__init__(AsyncPulsarMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory))
+
+    def new_msg_stream(self) -> PulsarMsgStream:
+        """Return a stream with one pack per message. Does no I/O."""
+        return PulsarMsgStream(self._factory.new_msg_stream())
+
+    def new_tt_msg_stream(self) -> PulsarTtMsgStream:
+        """Return a stream with one pack for each interval between ticks. Does no I/O."""
+        return PulsarTtMsgStream(self._factory.new_tt_msg_stream())

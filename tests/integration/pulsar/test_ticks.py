@@ -4,9 +4,13 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from tidelog import tracing
 from tidelog.msgstream import (
     AsyncPulsarMsgStreamFactory,
     AsyncTimeTicker,
@@ -30,6 +34,20 @@ def clock() -> Iterator[int]:
 
 def timed(number: int, time: int, key: int = 0) -> InsertMsg:
     return InsertMsg(id=number, row_ids=[number], begin_ts=time, end_ts=time, hash_keys=[key])
+
+
+def points(reader: InMemoryMetricReader, name: str) -> dict[Any, Any]:
+    """Return the values of a metric, by topic or else subscription."""
+    data = reader.get_metrics_data()
+    scopes = [] if data is None else data.resource_metrics[0].scope_metrics
+    found: list[Any] = [
+        point
+        for metric in (scopes[0].metrics if scopes else [])
+        if metric.name == name
+        for point in metric.data.data_points
+    ]
+    topic, group = "messaging.destination.name", "messaging.consumer.group.name"
+    return {each.attributes.get(topic, each.attributes[group]): each.value for each in found}
 
 
 def tick(time: int) -> MsgPack:
@@ -56,8 +74,12 @@ async def test_a_pack_ends_when_every_topic_has_the_tick(
 async def test_late_messages_are_in_the_next_pack_and_counted(
     factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
 ) -> None:
+    reader = InMemoryMetricReader()
+    tracing.enable_metrics(MeterProvider([reader]))
     async with factory.new_tt_msg_stream() as stream:
-        await subscribed(stream, await new_topics(1))
+        topics = await new_topics(1)
+        await stream.as_consumer(topics, "counted")
+        await stream.as_producer(topics)
         for each in (tick(10), MsgPack(msgs=[timed(1, 7)]), tick(20)):
             await stream.broadcast(each)
         packs = [await stream.consume(), await stream.consume()]
@@ -65,6 +87,7 @@ async def test_late_messages_are_in_the_next_pack_and_counted(
 
     assert [ids(each.msgs) for each in packs] == [[], [1]]
     assert late == 1
+    assert points(reader, "tidelog.msgstream.late_messages")["counted"] == 1
 
 
 async def test_a_topic_without_ticks_is_named(
@@ -72,6 +95,8 @@ async def test_a_topic_without_ticks_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(module, "WAITING_AFTER_S", 0.2)
+    reader = InMemoryMetricReader()
+    tracing.enable_metrics(MeterProvider([reader]))
     one, two = await new_topics(2)
     async with factory.new_tt_msg_stream() as stream:
         await subscribed(stream, [one, two])
@@ -82,13 +107,16 @@ async def test_a_topic_without_ticks_is_named(
             async with asyncio.timeout(20):
                 while not any(f"no tick came on {two}" in record.getMessage() for record in caplog.records):
                     await asyncio.sleep(0.05)
-        status = stream.status
+        status, waits = stream.status, points(reader, "tidelog.msgstream.tick_wait")
         stream.set_repack_func(lambda msgs, _: {1: MsgPack(msgs=msgs)})
         await stream.produce(tick(10))
         assert (await waiting).end_ts == 10
 
     assert status.waits_for == (two,)
     assert status.waits_since_s > 0
+    assert list(waits) == [two]
+    assert waits[two] >= 0.2
+    assert points(reader, "tidelog.msgstream.tick_wait") == {}
 
 
 async def test_a_later_ticker_fences_an_earlier_one_and_continues_above(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedChannel, TickedPack
 from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, Undecoded
+from tidelog.transport.measures import LATE_MESSAGES, TICK_WAIT, Measure, measures
 
 WAITING_AFTER_S: Final = 10.0
 """A stream logs a warning after this time without a tick of a topic, and again after each such time."""
@@ -49,7 +50,8 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     """Delivers the messages of all topics up to a tick, once every topic has that tick or a later one.
 
     Created by ``AsyncPulsarMsgStreamFactory``. Messages of type TIME_TICK are the ticks; ``TimeTicker`` writes them. A
-    topic without ticks holds all packs back: ``status`` names it, and a warning is logged. See ``assembler``.
+    topic without ticks holds all packs back: ``status`` names it, a warning is logged, and the metrics of
+    ``tidelog.tracing.enable_metrics`` have it. See ``assembler``.
     """
 
     # Messages before it in its topic may be in no pack yet, and a seek would skip them.
@@ -63,14 +65,24 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         self._ready: TickedPack[_Item] | None = None
         self._positions: dict[str, MsgPosition] = {}
         self._late = 0
+        self._waits_for: tuple[str, ...] = ()
         self._waits_since_s = 0.0
         self._warned_s = 0.0
 
     @property
     def status(self) -> TickStatus:
         """The late messages so far, and the topics that hold the next pack back."""
-        missing = self._missing()
+        missing = self._waits_for
         return TickStatus(self._late, missing, self._waits_since_s if missing else 0.0)
+
+    def measures(self) -> Iterable[Measure]:
+        """Return how long each topic has held packs back; see ``tidelog.tracing.enable_metrics``."""
+        missing, since_s = self._waits_for, self._waits_since_s
+        return [Measure(TICK_WAIT, time.time() - since_s, (*self._attributes(), _topic(each))) for each in missing]
+
+    async def close(self) -> None:
+        self._waits_for = ()
+        await super().close()
 
     async def consume(self) -> MsgPack:
         warning = asyncio.create_task(self._warn(), name="tidelog-pulsar-warning")
@@ -82,7 +94,9 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
         self._assembler = TickAssembler({topic: place.time for topic, place in places.items()})
         self._ready = None
+        self._waits_for = ()
         self._waits_since_s = time.time()
+        measures.add(self)
         self._positions = {
             topic: MsgPosition(topic, place.key.to_bytes(), self.sub_name, max(0, place.time))
             for topic, place in places.items()
@@ -100,8 +114,10 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         assert self._assembler is not None
         assert self._topics is not None
         self._ready = self._ready or self._assembler.next_pack()
+        self._waits_for = ()
         if self._ready is None:
             self._topics.wanted = self._assembler.behind()
+            self._waits_for = tuple(self._topics.wanted)
             for topic in self._topics.wanted:
                 self._check_size(topic)
         return self._ready is not None
@@ -115,6 +131,8 @@ class AsyncPulsarTtMsgStream(PulsarStream):
             return None
         self._ready = None
         self._late += raw.late
+        if raw.late:
+            measures.count(LATE_MESSAGES, self._attributes(), raw.late)
         self._waits_since_s = time.time()
         begin = list(self._positions.values())
         places = {}
@@ -146,10 +164,8 @@ class AsyncPulsarTtMsgStream(PulsarStream):
             item = Undecoded._make(arrived)
         channel.add(item, time, len(body), ends_pack=msg_type == _ENDS_PACK)
 
-    def _missing(self) -> tuple[str, ...]:
-        if self._assembler is None or self._ready is not None:
-            return ()
-        return tuple(self._assembler.behind())
+    def _attributes(self) -> tuple[tuple[str, str], ...]:
+        return (("messaging.system", "pulsar"), ("messaging.consumer.group.name", self.sub_name))
 
     def _check_size(self, topic: str) -> None:
         assert self._assembler is not None
@@ -176,12 +192,16 @@ class AsyncPulsarTtMsgStream(PulsarStream):
             await asyncio.sleep(max(0.1, max(self._waits_since_s, self._warned_s) + WAITING_AFTER_S - time.time()))
             if time.time() - max(self._waits_since_s, self._warned_s) < WAITING_AFTER_S:
                 continue
-            if missing := self._missing():
+            if missing := self._waits_for:
                 self._warned_s = time.time()
                 _log.warning(
                     "no pack for %.0f s: no tick came on %s; does its TimeTicker run?",
                     self._warned_s - self._waits_since_s, ", ".join(missing),
                 )  # fmt: skip
+
+
+def _topic(name: str) -> tuple[str, str]:
+    return "messaging.destination.name", name
 
 
 def _without_repeats(messages: list[TsMsg]) -> list[TsMsg]:
