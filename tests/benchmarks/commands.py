@@ -45,9 +45,26 @@ def register(app: typer.Typer) -> None:
         sequencer,
         mailbox_restart,
         mailbox_peers,
+        budget,
     ):
         app.command(epilog=COMMON_CODES)(command)
     app.command("all", epilog=COMMON_CODES)(run_all)
+
+
+def budget(
+    *,
+    operations: Annotated[int, typer.Option(min=10, help="Operations of each kind.")] = 3_000,
+    size: SizeOption = 100,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Show what a lone append and a lone transaction spend their time with, stage by stage."""
+    from benchmarks.budget import measure_budget
+
+    stolen = StolenTime()
+    with bench_folder(folder) as bench:
+        for report in event_loop.run(measure_budget(bench, settings_for(size), operations=operations, size=size)):
+            print_report(stolen.noted(report), as_json=json)
 
 
 def msgstream(

@@ -47,7 +47,12 @@ class ServerProcess:
     """A running ``tidelog serve``."""
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, str], max_files: int | None = None, log: Path | None = None
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str],
+        max_files: int | None = None,
+        log: Path | None = None,
+        module: str = "tidelog_server",
     ) -> None:
         """Start a server.
 
@@ -56,7 +61,9 @@ class ServerProcess:
             settings: Settings by ``section.name``.
             max_files: Limit of open files; None for that of this process.
             log: File to which the log of level info is appended; None to log errors only, on standard error.
+            module: Module that is run, with the flags of a server.
         """
+        self._module = module
         self._log = log
         self._wrapper = [] if max_files is None else ["/bin/sh", "-c", 'ulimit -n "$0"; exec "$@"', str(max_files)]
         flags = {"storage.data_dir": str(data_dir), "server.grpc_port": "0", "server.http_port": "0", **settings}
@@ -77,7 +84,7 @@ class ServerProcess:
         with ExitStack() as stack:
             stderr = None if self._log is None else stack.enter_context(self._log.open("ab"))
             self._process = subprocess.Popen(
-                [*self._wrapper, sys.executable, "-m", "tidelog_server", *self._flags, "--log.level", level],
+                [*self._wrapper, sys.executable, "-m", self._module, *self._flags, "--log.level", level],
                 stdout=subprocess.PIPE, stderr=stderr, env=child_environment(), start_new_session=True,
             )  # fmt: skip
         ready = self._read_ready_line()
