@@ -133,7 +133,6 @@ class Server:
         clock: Clock | None = None,
         *,
         before_serving: Callable[[], None] = lambda: None,
-        waits_for_cluster: bool = False,
     ) -> "Server":
         """Recover the log, open all channels and listen.
 
@@ -141,16 +140,36 @@ class Server:
             config: All settings.
             clock: Source of time; None for the system's clocks.
             before_serving: Called after all channels are open and before the first call is served; it may block.
-            waits_for_cluster: True to wait for etcd without a time limit.
 
         Raises:
             OSError: An address is in use or not permitted, or the data folder is unusable.
             DataLossError: The log is damaged or shorter than it was. Nothing was modified.
             DataFolderError: The folder is in use, or has an unknown format.
             ConfigError: ``server.max_connections`` exceeds the limit of open files.
-            MetadataUnavailableError: etcd did not answer within ``cluster.start_timeout_s``, or refused.
+            MetadataUnavailableError: etcd, or the leader of the cluster, did not answer within
+                ``cluster.start_timeout_s``, or refused.
             SecurityError: A certificate, key or grants file is unusable.
         """
+        return await cls._start(config, clock, before_serving, waits_for_cluster=False)
+
+    @classmethod
+    async def start_again(
+        cls, config: Config, clock: Clock | None = None, *, before_serving: Callable[[], None] = lambda: None
+    ) -> "Server":
+        """Start a server in place of one that lost its lease, from its ``again``; wait for the cluster without a limit.
+
+        See ``start``.
+        """
+        while True:
+            try:
+                return await cls._start(config, clock, before_serving, waits_for_cluster=True)
+            except OwnershipLostError as error:
+                _log.warning("lease_lost_at_start", error=str(error))
+
+    @classmethod
+    async def _start(
+        cls, config: Config, clock: Clock | None, before_serving: Callable[[], None], *, waits_for_cluster: bool
+    ) -> "Server":
         assert __debug__, "the server does not run with assertions disabled"
         configure_logging(config.log.level, config.log.format)
         clock = clock or SystemClock()
@@ -267,8 +286,12 @@ class Server:
                 teardown.push_async_callback(self._security.close)
         except TimeoutError:
             raise MetadataUnavailableError(
-                f"the node could not register within {settings.start_timeout_s:.0f} s; last error of etcd at "
-                f"{self._config.metadata.etcd_endpoints}: {store.last_failure or 'no error'}"
+                f"the node could not register within {settings.start_timeout_s:.0f} s; "
+                + (
+                    cluster.waits_for
+                    or f"last error of etcd at {self._config.metadata.etcd_endpoints}: "
+                    f"{store.last_failure or 'no error'}"
+                )
             ) from None
 
     def _own_record(self) -> NodeRecord:

@@ -58,6 +58,7 @@ class Cluster:
         nodes: Registered nodes by node id; includes this one once it is registered.
         oracle: This node's source of ticks.
         peers: Calls to other nodes.
+        waits_for: Why ``open`` has not returned yet; empty if only the metadata store has to answer.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Cluster:
         self._root = root
         self._lease_ttl_s = lease_ttl_s
         self._session = Session(store, clock, self.lease, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
+        self.waits_for = ""
         self._leader: Node | None = None
         self._has_led = asyncio.Event()
         # Incremented whenever a node registers or leaves.
@@ -102,7 +104,7 @@ class Cluster:
         return self._store.silent_s
 
     async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner, on_lost: Callable[[], None]) -> None:
-        """Register this node, and return once ticks are available.
+        """Register this node, and return once ticks are available, however long that takes.
 
         Args:
             log: This node's log, open.
@@ -112,6 +114,7 @@ class Cluster:
 
         Raises:
             DataLossError: The metadata store is older than the data folder, or belongs to another cluster or node.
+            OwnershipLostError: The lease was lost meanwhile.
         """
         identity = await self._identify(folder)
         term = await self._session.register(self.record)
@@ -125,8 +128,20 @@ class Cluster:
         tasks.start("nodes", self._follow_nodes())
         tasks.start("leader", self._follow_leader())
         await self._has_led.wait()
-        await self.oracle.allocate(1, log.head.last_tick)
+        await self._first_ticks(log.head.last_tick)
         _log.info("registered", node=self.node_id, term=term, cluster=self.cluster_id)
+
+    async def _first_ticks(self, last_tick: int) -> None:
+        """Wait for ticks. The leader may be registered and not listening yet: it opens its log first."""
+        while True:
+            try:
+                await self.oracle.allocate(1, last_tick)
+            except MetadataUnavailableError as error:
+                self.lease.check()
+                self.waits_for = str(error)
+                _log.warning("waits_for_ticks", node=self.node_id, error=str(error))
+            else:
+                return
 
     async def close(self) -> None:
         """Delete this node's registration. Called when no request is acknowledged any more."""

@@ -124,8 +124,8 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
 
 
 async def _start_unless(config: "Config", stop_asked: asyncio.Event) -> "Server | None":
-    """Start a new server after the previous one lost its lease, waiting for etcd; None if a signal arrives first."""
-    starting = asyncio.create_task(_start(config, waits_for_cluster=True))
+    """Start a server in place of one that lost its lease; None if a signal arrives first."""
+    starting = asyncio.create_task(_start(config, is_again=True))
     asked = asyncio.create_task(stop_asked.wait())
     await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -173,13 +173,14 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, 
     loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
 
 
-async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Server":
+async def _start(config: "Config", *, is_again: bool = False) -> "Server":
     from tidelog_server.app import Server
     from tidelog_server.config import ConfigError
     from tidelog_server.security.service import SecurityError
 
     try:
-        return await Server.start(config, before_serving=_freeze_garbage, waits_for_cluster=waits_for_cluster)
+        start = Server.start_again if is_again else Server.start
+        return await start(config, before_serving=_freeze_garbage)
     except ConfigError as error:
         raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
     except SecurityError as error:

@@ -364,3 +364,34 @@ async def test_nodes_that_are_closed_talk_to_each_other_over_tls_with_a_token(fo
         async with AsyncClient(first.grpc, tls=tls, token=nodes.token) as client:
             with pytest.raises(tidelog.PermissionDeniedError):
                 await client.append("a", b"a node's token is for nodes")
+
+
+async def test_a_node_waits_for_a_leader_that_does_not_answer_yet(folder: Path, etcd: EtcdProcess) -> None:
+    with ClusterOfProcesses(folder, etcd, lease_ttl_s=2, prefix=f"/{folder.parent.name}/") as cluster:
+        # A leader that is registered and does not listen, as while it opens its log.
+        unheard = {"cluster.peer_address": f"127.0.0.1:{free_port()}"}
+        await asyncio.to_thread(cluster.start, "n1", unheard)
+        starting = asyncio.create_task(asyncio.to_thread(cluster.start, "n2", {"cluster.start_timeout_s": 30}))
+        errors = folder / "n2.stderr"
+
+        async def waits() -> bool:
+            assert not starting.done()
+            return errors.exists() and "waits_for_ticks" in errors.read_text()
+
+        await until(waits)
+        cluster.nodes["n1"].kill()
+
+        async with AsyncClient((await starting).grpc) as client:
+            await client.create_channel("c0")
+            await appended(client, "c0", b"one")
+
+
+async def test_a_start_that_waits_in_vain_names_the_leader(folder: Path, etcd: EtcdProcess) -> None:
+    with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.parent.name}/") as cluster:
+        unheard = f"127.0.0.1:{free_port()}"
+        await asyncio.to_thread(cluster.start, "n1", {"cluster.peer_address": unheard})
+
+        with pytest.raises(
+            ServerDiedError, match=f"could not register within 5 s; no ticks .* was called at {unheard}"
+        ):
+            await asyncio.to_thread(cluster.start, "n2", {"cluster.start_timeout_s": 5})

@@ -43,7 +43,7 @@ async def _serve(arguments: list[str]) -> None:
         if not server.may_start_again:
             raise SystemExit(cause)
         await server.stop()
-        server = await Server.start(server.again, clock, waits_for_cluster=True)
+        server = await Server.start_again(server.again, clock)
 
 
 if __name__ == "__main__":
