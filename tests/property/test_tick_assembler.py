@@ -68,24 +68,24 @@ def expected_packs(log: Log) -> list[Expected]:
     return packs
 
 
-def as_expected(pack: TickedPack[Entry], names: Sequence[str]) -> Expected:
+def as_expected(pack: TickedPack[Entry, Entry], names: Sequence[str]) -> Expected:
     ids = {name: [each.message_id for each in pack.messages[name]] for name in names}
     return pack.end, ids, pack.late
 
 
-def add(assembler: TickAssembler[Entry], entry: Entry) -> None:
+def add(assembler: TickAssembler[Entry, Entry], entry: Entry) -> None:
     """Add a message, which counts one byte, or a tick."""
     channel = assembler.channels[entry.channel]
     if entry.type == TICK:
         channel.add_tick(entry, entry.time)
     else:
-        channel.add(entry, entry.time, 1, ends_pack=entry.type == DROP)
+        channel.add(entry, entry, entry.time, 1, ends_pack=entry.type == DROP)
 
 
-def read(log: Log, assembler: TickAssembler[Entry], data: st.DataObject) -> list[TickedPack[Entry]]:
+def read(log: Log, assembler: TickAssembler[Entry, Entry], data: st.DataObject) -> list[TickedPack[Entry, Entry]]:
     """Read ``log`` in a drawn order, only channels that hold the pack back, until that is impossible."""
     places = dict.fromkeys(log, 0)
-    packs: list[TickedPack[Entry]] = []
+    packs: list[TickedPack[Entry, Entry]] = []
     while True:
         while (pack := assembler.next_pack()) is not None:
             packs.append(pack)
@@ -101,7 +101,7 @@ def read(log: Log, assembler: TickAssembler[Entry], data: st.DataObject) -> list
 
 @given(logs(), st.data())
 def test_packs_depend_on_the_log_alone(log: Log, data: st.DataObject) -> None:
-    assembler = TickAssembler[Entry](dict.fromkeys(log, -1))
+    assembler = TickAssembler[Entry, Entry](dict.fromkeys(log, -1))
 
     packs = read(log, assembler, data)
 
@@ -111,19 +111,19 @@ def test_packs_depend_on_the_log_alone(log: Log, data: st.DataObject) -> None:
 
 @given(logs(), st.data())
 def test_the_same_packs_follow_wherever_reading_resumes(log: Log, data: st.DataObject) -> None:
-    packs = read(log, TickAssembler[Entry](dict.fromkeys(log, -1)), data)
+    packs = read(log, TickAssembler[Entry, Entry](dict.fromkeys(log, -1)), data)
     expected = expected_packs(log)
     for number, pack in enumerate(packs, 1):
         rest = {name: entries[entries.index(pack.resume[name]) :] for name, entries in log.items()}
 
-        again = read(rest, TickAssembler[Entry](dict.fromkeys(log, pack.end)), data)
+        again = read(rest, TickAssembler[Entry, Entry](dict.fromkeys(log, pack.end)), data)
 
         assert [as_expected(each, list(log)) for each in again] == expected[number:]
 
 
 @given(logs(), st.data())
 def test_channels_ahead_of_the_pack_are_not_read(log: Log, data: st.DataObject) -> None:
-    assembler = TickAssembler[Entry](dict.fromkeys(log, -1))
+    assembler = TickAssembler[Entry, Entry](dict.fromkeys(log, -1))
     read(log, assembler, data)
 
     for name in log:

@@ -19,6 +19,15 @@ from tidelog.msgstream import (
 from tidelog_testing.parts.pulsar_topics import NewTopics
 from tidelog_testing.parts.streams import ids, ids_from, pack, received, subscribed
 
+WITH_TICKS = [
+    InsertMsg(id=1, hash_keys=[0], row_ids=[1], begin_ts=5, end_ts=5),
+    InsertMsg(id=2, hash_keys=[0], row_ids=[2], begin_ts=15, end_ts=15),
+    TimeTickMsg(begin_ts=10, end_ts=10, hash_keys=[0]),
+    InsertMsg(id=3, hash_keys=[0], row_ids=[3], begin_ts=16, end_ts=16),
+    TimeTickMsg(begin_ts=20, end_ts=20, hash_keys=[0]),
+    TimeTickMsg(begin_ts=30, end_ts=30, hash_keys=[0]),
+]
+
 
 async def contents(broker: PulsarBroker, topic: str) -> list[Any]:
     """Return the messages of Pulsar in a topic."""
@@ -100,15 +109,7 @@ async def test_a_pack_of_ticks_continues_inside_a_pack_of_pulsar(
     factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
 ) -> None:
     [topic] = await new_topics(1)
-    messages = [
-        InsertMsg(id=1, hash_keys=[0], row_ids=[1], begin_ts=5, end_ts=5),
-        InsertMsg(id=2, hash_keys=[0], row_ids=[2], begin_ts=15, end_ts=15),
-        TimeTickMsg(begin_ts=10, end_ts=10, hash_keys=[0]),
-        InsertMsg(id=3, hash_keys=[0], row_ids=[3], begin_ts=16, end_ts=16),
-        TimeTickMsg(begin_ts=20, end_ts=20, hash_keys=[0]),
-        TimeTickMsg(begin_ts=30, end_ts=30, hash_keys=[0]),
-    ]
-    await produce(factory, topic, MsgPack(msgs=messages))
+    await produce(factory, topic, MsgPack(msgs=WITH_TICKS))
     async with factory.new_tt_msg_stream() as stream:
         await subscribed(stream, [topic])
         assert ids((await stream.consume()).msgs) == [1]
@@ -121,6 +122,41 @@ async def test_a_pack_of_ticks_continues_inside_a_pack_of_pulsar(
         assert (await again.consume()).end_ts == 30
         await again.seek(repeated.start_positions)
         assert await again.consume() == second
+
+
+async def test_a_template_may_return_one_message_for_several(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    [topic] = await new_topics(1)
+    await produce(factory, topic, MsgPack(msgs=WITH_TICKS))
+    same = GeneralMsg(type=MsgType.INSERT)
+    async with factory.new_tt_msg_stream() as stream:
+        await subscribed(stream, [topic])
+        stream.dispatcher.add_msg_template(MsgType.INSERT, lambda _: same)
+        packs = [await stream.consume() for _ in range(2)]
+        assert [len(each.msgs) for each in packs] == [1, 2]
+    async with factory.new_tt_msg_stream() as again:
+        await subscribed(again, [topic])
+        # From the message that the first pack lacks.
+        assert ids((await again.consume()).msgs) == [2, 3]
+
+
+async def test_a_pack_fits_into_a_message_of_the_broker(
+    factory: AsyncPulsarMsgStreamFactory, broker: PulsarBroker, new_topics: NewTopics
+) -> None:
+    [topic] = await new_topics(1)
+    # As if the broker accepted no larger ones.
+    assert broker.greeting is not None or broker.client()
+    assert broker.greeting is not None
+    broker.greeting = broker.greeting._replace(max_message_bytes=500)
+    await produce(factory, topic, pack(*range(1, 51)))
+
+    found = await contents(broker, topic)
+    assert 2 < len(found) < 50
+    assert max(len(each.data()) for each in found) <= 500
+    async with factory.new_msg_stream() as stream:
+        await subscribed(stream, [topic])
+        assert await ids_from(stream, 50) == list(range(1, 51))
 
 
 @pytest.mark.parametrize("content", [b"\xff", b""])

@@ -26,10 +26,11 @@ from operator import not_
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
+PlaceT = TypeVar("PlaceT")
 
 
 @dataclass(frozen=True, slots=True)
-class TickedPack(Generic[ItemT]):
+class TickedPack(Generic[ItemT, PlaceT]):
     """A complete pack.
 
     Attributes:
@@ -37,31 +38,31 @@ class TickedPack(Generic[ItemT]):
         end: Its end.
         messages: Its messages, by channel, in the order of the channel.
         late: Number of messages that arrived after a tick that excluded them.
-        resume: The message or tick at which each channel is read again, inclusive.
+        resume: Where each channel is read again: the place of a message or a tick, inclusive.
     """
 
     begin: int
     end: int
     messages: Mapping[str, Sequence[ItemT]]
     late: int
-    resume: Mapping[str, ItemT]
+    resume: Mapping[str, PlaceT]
 
 
-class TickedChannel(Generic[ItemT]):
+class TickedChannel(Generic[ItemT, PlaceT]):
     """What was read of one channel.
 
     The waiting messages are columns, not objects: what garbage collections visit counts when many wait.
 
     Attributes:
         tick: Greatest tick so far; -1 before any.
-        ticks: Ticks above the last end, each with its number and what the caller added; increasing.
+        ticks: Ticks above the last end, each with its number and place; increasing.
         size_bytes: Bytes of the waiting messages.
         drops: Times of the waiting messages that end a pack.
     """
 
     __slots__ = (
-        "_delivered", "_items", "_late", "_number", "_numbers", "_sizes", "_times", "drops", "size_bytes", "tick",
-        "ticks",
+        "_delivered", "_items", "_late", "_number", "_numbers", "_places", "_sizes", "_times", "drops", "size_bytes",
+        "tick", "ticks",
     )  # fmt: skip
 
     def __init__(self, delivered: int) -> None:
@@ -71,24 +72,25 @@ class TickedChannel(Generic[ItemT]):
         self._number = 0
         self._late: set[int] = set()
         self.tick = -1
-        self.ticks: deque[tuple[int, int, ItemT]] = deque()
+        self.ticks: deque[tuple[int, int, PlaceT]] = deque()
         self.size_bytes = 0
         self.drops: list[int] = []
-        # Of the messages in no pack yet: effective times, numbers, sizes, and what the caller added.
+        # Of the messages in no pack yet: effective times, numbers, sizes, places, and what the caller added.
         self._times: list[int] = []
         self._numbers: list[int] = []
         self._sizes: list[int] = []
+        self._places: list[PlaceT] = []
         self._items: list[ItemT] = []
 
-    def add_tick(self, item: ItemT, time: int) -> None:
-        """Add a tick with this time."""
+    def add_tick(self, place: PlaceT, time: int) -> None:
+        """Add a tick with this time that was read at a place."""
         self._number += 1
         if time > self.tick:
             self.tick = time
-            self.ticks.append((time, self._number, item))
+            self.ticks.append((time, self._number, place))
 
-    def add(self, item: ItemT, time: int, size_bytes: int, *, ends_pack: bool = False) -> None:
-        """Add a message with this time; ``ends_pack`` if its time ends a pack."""
+    def add(self, item: ItemT, place: PlaceT, time: int, size_bytes: int, *, ends_pack: bool = False) -> None:
+        """Add a message with this time that was read at a place; ``ends_pack`` if its time ends a pack."""
         number = self._number = self._number + 1
         tick = self.tick
         if time <= self._delivered and tick < self._delivered:
@@ -99,12 +101,13 @@ class TickedChannel(Generic[ItemT]):
         self._times.append(time)
         self._numbers.append(number)
         self._sizes.append(size_bytes)
+        self._places.append(place)
         self._items.append(item)
         self.size_bytes += size_bytes
         if ends_pack:
             self.drops.append(time)
 
-    def take(self, end: int) -> tuple[list[ItemT], int, ItemT]:
+    def take(self, end: int) -> tuple[list[ItemT], int, PlaceT]:
         """Remove the messages of the pack that ends at ``end``; return them, how many are late, and where to resume."""
         while self.ticks[0][0] < end:
             self.ticks.popleft()
@@ -118,15 +121,16 @@ class TickedChannel(Generic[ItemT]):
             self._numbers = numbers
             self._times = list(compress(self._times, stays))
             self._sizes = list(compress(self._sizes, stays))
+            self._places = list(compress(self._places, stays))
             self._items = list(compress(self._items, stays))
             self.size_bytes = sum(self._sizes)
             self.drops = [time for time in self.drops if time > end]
         if numbers and numbers[0] < number:
-            resume = self._items[0]
+            resume = self._places[0]
         return taken, late, resume
 
 
-class TickAssembler(Generic[ItemT]):
+class TickAssembler(Generic[ItemT, PlaceT]):
     """Collects what was read, and returns packs.
 
     Attributes:
@@ -135,7 +139,9 @@ class TickAssembler(Generic[ItemT]):
 
     def __init__(self, ends: Mapping[str, int]) -> None:
         """Begin after the pack of each channel with this end; -1 without one."""
-        self.channels: Mapping[str, TickedChannel[ItemT]] = {name: TickedChannel(end) for name, end in ends.items()}
+        self.channels: Mapping[str, TickedChannel[ItemT, PlaceT]] = {
+            name: TickedChannel(end) for name, end in ends.items()
+        }
         self._end = min(ends.values())
 
     def behind(self) -> list[str]:
@@ -147,7 +153,7 @@ class TickAssembler(Generic[ItemT]):
         end = self._next_end()
         return [name for name, each in self.channels.items() if end is None or each.tick < end]
 
-    def next_pack(self) -> TickedPack[ItemT] | None:
+    def next_pack(self) -> TickedPack[ItemT, PlaceT] | None:
         """Return the next pack; None if it is not complete."""
         end = self._next_end()
         if end is None or any(each.tick < end for each in self.channels.values()):
@@ -159,7 +165,7 @@ class TickAssembler(Generic[ItemT]):
             end=end,
             messages={name: items for name, (items, _, _) in taken.items()},
             late=sum(late for _, late, _ in taken.values()),
-            resume={name: item for name, (_, _, item) in taken.items()},
+            resume={name: place for name, (_, _, place) in taken.items()},
         )
 
     def _next_end(self) -> int | None:

@@ -10,6 +10,7 @@ from typing import Final
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._backends.pulsar.packs import Origin
 from tidelog.msgstream._backends.pulsar.readers import Received
 from tidelog.msgstream._errors import MsgStreamError, PackTooLargeError
 from tidelog.msgstream._messages import TsMsg
@@ -44,6 +45,9 @@ class TickStatus:
 
 # What cannot be decoded is an error only when its pack is complete.
 _Item = TsMsg | Undecoded
+# Where a message came from, and its number there. Not the position of the message: a template of the application may
+# return the same message for several.
+_Place = tuple[Origin, int]
 
 
 class AsyncPulsarTtMsgStream(PulsarStream):
@@ -60,9 +64,9 @@ class AsyncPulsarTtMsgStream(PulsarStream):
 
     def __init__(self, backend: PulsarBackend, tools: PulsarTools, *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools, owns_broker=owns_broker)
-        self._assembler: TickAssembler[_Item] | None = None
+        self._assembler: TickAssembler[_Item, _Place] | None = None
         # Complete but not handed out, because its messages could not be decoded yet.
-        self._ready: TickedPack[_Item] | None = None
+        self._ready: TickedPack[_Item, _Place] | None = None
         self._positions: dict[str, MsgPosition] = {}
         self._late = 0
         self._waits_for: tuple[str, ...] = ()
@@ -136,12 +140,10 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         self._waits_since_s = time.time()
         begin = list(self._positions.values())
         places = {}
-        for topic, item in raw.resume.items():
-            position = item.position
+        for topic, (origin, number) in raw.resume.items():
             # A topic whose position is after the pack keeps it.
             if self._positions[topic].timestamp <= raw.end:
-                assert position is not None
-                self._positions[topic] = replace(position, timestamp=raw.end)
+                position = self._positions[topic] = origin.position_of(number, raw.end)
                 key = key_of_bytes(position.msg_id)
                 places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end)
         self._handed_out(places)
@@ -151,10 +153,10 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)
         return replace(place, time=place.time - 1) if include_message and place.time > 0 else place
 
-    def _add(self, channel: TickedChannel[_Item], arrived: Arrived) -> None:
-        _, _, msg_type, time, body = arrived
+    def _add(self, channel: TickedChannel[_Item, _Place], arrived: Arrived) -> None:
+        origin, number, msg_type, time, body = arrived
         if msg_type == _TICK:
-            channel.add_tick(Undecoded._make(arrived), time)
+            channel.add_tick((origin, number), time)
             return
         item: _Item
         # Now, while the library receives more.
@@ -162,7 +164,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
             item = self._decoded(arrived)
         except MsgStreamError:
             item = Undecoded._make(arrived)
-        channel.add(item, time, len(body), ends_pack=msg_type == _ENDS_PACK)
+        channel.add(item, (origin, number), time, len(body), ends_pack=msg_type == _ENDS_PACK)
 
     def _attributes(self) -> tuple[tuple[str, str], ...]:
         return (("messaging.system", "pulsar"), ("messaging.consumer.group.name", self.sub_name))
@@ -177,7 +179,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
                 values={"max_bytes": str(max_bytes)},
             )
 
-    async def _messages(self, raw: TickedPack[_Item]) -> list[TsMsg]:
+    async def _messages(self, raw: TickedPack[_Item, _Place]) -> list[TsMsg]:
         """Return the messages of a pack, without repeated inserts and deletes."""
         messages: list[TsMsg] = []
         for items in raw.messages.values():

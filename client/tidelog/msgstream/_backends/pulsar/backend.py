@@ -18,6 +18,8 @@ from tidelog.msgstream._backends.pulsar.readers import PulsarReader
 from tidelog.msgstream._errors import PartialProduceError
 
 _READ_MS = 30_000
+# Tags and lengths of the lists of a pack, at most; the properties do not count.
+_PACK_HEADER_BYTES = 32
 
 
 class PulsarBackend:
@@ -134,7 +136,10 @@ class PulsarBackend:
             "opening a producer", topic,
         )  # fmt: skip
         self._opened.append(producer)
-        return TopicProducer(producer, topic, self._pack_bytes)
+        greeting = self.broker.greeting
+        assert greeting is not None
+        # A pack must not be refused whose messages are accepted one by one.
+        return TopicProducer(producer, topic, min(self._pack_bytes, greeting.max_message_bytes - _PACK_HEADER_BYTES))
 
     def _read_last_key(self, topic: str) -> MessageKey:
         library = pulsar()

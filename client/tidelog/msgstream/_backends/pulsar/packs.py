@@ -19,6 +19,8 @@ _TYPE: Final = "type"
 _TIME: Final = "time"
 _PACK: Final = "pack"
 _OF_OTHER_PROGRAMS: Final = 0
+# What a pack has for each message besides its body: its type, its time, and the length and tag of its body, at most.
+_OVERHEAD_BYTES: Final = 21
 
 
 class Sendable(NamedTuple):
@@ -70,10 +72,10 @@ def sendables(messages: Sequence[Message], times: Sequence[int], max_bytes: int)
     """Divide messages into packs of at most ``max_bytes``; a larger message is on its own. A time is 0 without one."""
     begin = size_bytes = 0
     for at, message in enumerate(messages):
-        size_bytes += len(message.payload)
+        size_bytes += len(message.payload) + _OVERHEAD_BYTES
         if size_bytes > max_bytes and at > begin:
             yield _sendable(messages[begin:at], times[begin:at])
-            begin, size_bytes = at, len(message.payload)
+            begin, size_bytes = at, len(message.payload) + _OVERHEAD_BYTES
     if begin < len(messages):
         yield _sendable(messages[begin:], times[begin:])
 
