@@ -4,6 +4,8 @@ The event loop writes a group, and a thread syncs it. Meanwhile the event loop w
 and the CPU work at the same time. All appends that arrive while two groups are in flight form the next group. Other
 changes of the store (trims, drops, metadata) run on the thread, between groups.
 
+The event loop also syncs the appends of a lone caller, see ``lone_appends``.
+
 Why the event loop: rocksdict holds the GIL during a write, so the loop is blocked in any case, and waking a thread
 would only add to that.
 """
@@ -27,6 +29,7 @@ from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorChange
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.log.lease_validity import LeaseValidity
+from tidelog_server.log.lone_appends import LoneAppends
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -112,7 +115,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Group:
-    """Appends that are committed together. The thread owns it from the end of its write until it is settled."""
+    """Appends that are committed together. The thread, if it syncs it, owns it from the end of its write until then."""
 
     appends: list[PendingAppend]
     size_bytes: int
@@ -200,10 +203,12 @@ class GroupCommitter:
         self._groups_ahead = 0
         # None ends the thread.
         self._handed_over: queue.SimpleQueue[_Group | _Job | None] = queue.SimpleQueue()
-        # Thread only: time of the oldest write that no append waits to be synced.
+        # Time of the oldest write that no append waits to be synced. Set by the thread; while it is None and the
+        # thread has no work, the event loop may sync.
         self._unsynced_since_s: float | None = None
         # Set once, by the thread or the event loop; read by both.
         self._failure: LogFailure | None = None
+        self._lone_appends = LoneAppends()
         # Figures of groups that are not in the metrics yet.
         self._figures: list[_Figures] = []
         self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
@@ -315,9 +320,23 @@ class GroupCommitter:
         elif self._engine_is_ready():
             group = self._gather()
             assert self._groups_ahead < _MAX_GROUPS_AHEAD
+            syncs_here = self._syncs_here(group)
             self._groups_ahead += 1
             self._write(group)
-            self._handed_over.put(group)
+            if syncs_here:
+                self._sync(group)
+                self._settle(group)
+            else:
+                self._handed_over.put(group)
+
+    def _syncs_here(self, group: _Group) -> bool:
+        is_thread_idle = self._groups_ahead == 0 and self._unsynced_since_s is None
+        return self._lone_appends.syncs_here(
+            is_alone=group.needs_sync and is_thread_idle and not self._waiting,
+            appends=len(group.appends),
+            size_bytes=group.size_bytes,
+            submitted_s=group.appends[0].started_s,
+        )
 
     def _engine_is_ready(self) -> bool:
         """Return whether the engine would accept a write without a stall; if not, schedule another check.
@@ -375,6 +394,7 @@ class GroupCommitter:
         """Publish a group's outcome, in order."""
         assert self._groups_ahead > 0
         self._groups_ahead -= 1
+        self._lone_appends.note_settled(self._clock.monotonic_s(), group.sync_s)
         try:
             self._publish(group)
         except BaseException as error:  # noqa: BLE001 - a bug: a partly published group must stop the log
@@ -407,7 +427,7 @@ class GroupCommitter:
         self._turn = _Turn.IDLE
         self._schedule()
 
-    # -- On the thread -------------------------------------------------------------------------------------
+    # -- On the thread; a group also on the event loop, see _syncs_here -------------------------------------
 
     def _run(self) -> None:
         while (item := self._next()) is not None:

@@ -14,6 +14,7 @@ from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch
@@ -461,3 +462,69 @@ async def test_a_defect_stops_the_log_and_acknowledges_nothing(
         assert (await lost.outcome()).failure is not None
         monkeypatch.undo()
         assert [type(error) for error in seen_by_loop] == [kind]
+
+
+class Watched(FaultyStore):
+    """Records the threads that sync; a sync takes ``sync_s`` of the clock.
+
+    Attributes:
+        syncing: Name of the thread of each sync.
+    """
+
+    def __init__(self, clock: SteppedClock, **faults: int) -> None:
+        super().__init__(**faults)
+        self.syncing: list[str] = []
+        self.sync_s = 0.0
+        self._clock = clock
+
+    def sync(self) -> None:
+        self.syncing.append(threading.current_thread().name)
+        self._clock.now_s += self.sync_s
+        super().sync()
+
+
+async def append_alone(node: Node, clock: SteppedClock, number: int) -> None:
+    """Append one message after the other, each a millisecond after the answer before."""
+    for _ in range(number):
+        clock.now_s += 0.001
+        append = await node.submit("a", a_batch(b"x")).outcome()
+        assert append.failure is None
+
+
+async def test_the_event_loop_syncs_the_appends_of_a_lone_caller() -> None:
+    clock = SteppedClock()
+    store = Watched(clock)
+    here = threading.current_thread().name
+    async with running_node(store, clock=clock) as node:
+        await node.create("a")
+        store.syncing.clear()
+        await append_alone(node, clock, AFTER_GROUPS + 3)
+        assert store.syncing == ["tidelog-sync"] * AFTER_GROUPS + [here] * 3
+        # A slow sync gives the next ones to the thread.
+        store.sync_s = 2 * FAST_SYNC_S
+        await append_alone(node, clock, 1)
+        store.sync_s = 0.0
+        await append_alone(node, clock, AFTER_GROUPS + 1)
+        assert store.syncing[-AFTER_GROUPS - 2 :] == [here, *["tidelog-sync"] * AFTER_GROUPS, here]
+        # So do appends that arrive together.
+        clock.now_s += 0.001
+        await outcomes([node.submit("a", a_batch(b"x")) for _ in range(2)])
+        await append_alone(node, clock, 1)
+        assert store.syncing[-2:] == ["tidelog-sync"] * 2
+    assert sum(map(len, store.written)) == store.synced[-1]
+
+
+async def test_a_failed_sync_on_the_event_loop_stops_the_log() -> None:
+    clock = SteppedClock()
+    store = Watched(clock)
+    async with running_node(store, clock=clock) as node:
+        await node.create("a")
+        await append_alone(node, clock, AFTER_GROUPS)
+        store.fails_at_sync = len(store.synced) + 1
+        clock.now_s += 0.001
+        failed = await node.submit("a", a_batch(b"x")).outcome()
+        assert isinstance(failed.failure, StorageFailedError)
+        assert failed.failure.effect is Effect.UNKNOWN
+        assert store.syncing[-1] == threading.current_thread().name
+        with pytest.raises(StorageFailedError):
+            node.submit("a", a_batch(b"later"))
