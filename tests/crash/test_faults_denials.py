@@ -21,7 +21,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient
 from tidelog_server.core.limits import MIB, OPEN_SPARE_BYTES
-from tidelog_server.storage.recovery.wal_scan import wal_files
+from tidelog_server.storage.format.data_folder import wal_files
 from tidelog_testing.faults.small_disk import mounted
 from tidelog_testing.parts.grpc_calls import a_request
 from tidelog_testing.servers.processes import ServerProcess

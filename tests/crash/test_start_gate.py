@@ -20,7 +20,7 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import STORE_TABLE_FILES
 from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.format.cluster_file import ClusterIdentity, write_identity
-from tidelog_server.storage.format.data_folder import DataFolder, lock_data_folder
+from tidelog_server.storage.format.data_folder import DataFolder, lock_data_folder, wal_files
 from tidelog_server.storage.format.folder_errors import (
     DataFolderError,
     FolderInUseError,
@@ -30,7 +30,6 @@ from tidelog_server.storage.format.folder_errors import (
 from tidelog_server.storage.format.head_file import SLOT_BYTES
 from tidelog_server.storage.recovery.gate import pass_gate
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
-from tidelog_server.storage.recovery.wal_scan import wal_files
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.faults.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_testing.parts.entries import run_of_entries
@@ -84,7 +83,7 @@ def test_intact_folders_are_never_refused(tmp_path: Path) -> None:
         if i % 5 == 4:
             store.close()
             store = open_rocksdb_log_store(tmp_path / "live")
-        copy = crashed_copy(store, tmp_path / f"copy{i}")
+        copy = crashed_copy(store, tmp_path / f"copy{i}", keeps_padding=True)
         reopened = open_rocksdb_log_store(copy)
         assert content_of(reopened) == content_of(store)
         assert reopened.head == store.head

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from tidelog_server.storage.format.data_folder import wal_files
 from tidelog_server.storage.format.head_file import read_head
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.wal_scan import end_of_records
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.parts.entries import place_and_columns, read_all, run_of_entries
 
@@ -23,13 +25,24 @@ Content = dict[int, list[tuple[int, int, int, bytes]]]
 """The content of a store, by vchannel."""
 
 
-def crashed_copy(store: RocksdbLogStore, target: Path) -> Path:
-    """Copy the data folder of an open store, once HEAD has reached the synced state."""
+def crashed_copy(store: RocksdbLogStore, target: Path, *, keeps_padding: bool = False) -> Path:
+    """Copy the data folder of an open store, once HEAD has reached the synced state.
+
+    Without the zeros behind the records of the WAL, unless ``keeps_padding``: damage there would prove nothing.
+    """
     synced = store._engine.db.latest_sequence_number()
     while (head := read_head(store.folder / "HEAD")) is None or head.engine_sequence < synced:
         pass
     shutil.copytree(store.folder, target)
+    if not keeps_padding:
+        cut_padding(target)
     return target
+
+
+def cut_padding(folder: Path) -> None:
+    """Cut the zeros behind the records off the WAL files of a data folder."""
+    for path in wal_files(folder / "db"):
+        cut(path, end_of_records(path.read_bytes()))
 
 
 def content_of(store: LogStore) -> Content:

@@ -158,3 +158,8 @@ def last_backup_ms(folder: Path) -> int:
     except OSError:
         return 0
     return int(text) if text.isdigit() else 0
+
+
+def wal_files(database_path: Path) -> list[Path]:
+    """Return RocksDB's WAL files, oldest first."""
+    return sorted(database_path.glob("*.log"), key=lambda path: int(path.stem))

@@ -21,12 +21,12 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
 from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage.format.data_folder import DataFolder
+from tidelog_server.storage.format.data_folder import DataFolder, wal_files
 from tidelog_server.storage.format.durable_files import sync_folder
 from tidelog_server.storage.format.folder_errors import DataFolderError, NoResourcesError, StoreUncheckedError
 from tidelog_server.storage.format.head_file import Head, read_head
 from tidelog_server.storage.recovery.view import cut_torn
-from tidelog_server.storage.recovery.wal_scan import TornWal, wal_files
+from tidelog_server.storage.recovery.wal_scan import TornWal
 
 STORE_CHECK: Final = "tidelog_server.storage.recovery.child"
 """Program of the child that checks the store; programs of upper layers also check their records in it."""

@@ -18,13 +18,13 @@ from tidelog_server.storage.format.data_folder import (
     UNFINISHED_STAMP,
     DataFolder,
     lock_data_folder,
+    wal_files,
 )
 from tidelog_server.storage.format.folder_errors import FolderFullError, folder_error
 from tidelog_server.storage.format.head_file import Head, HeadFile
 from tidelog_server.storage.format.head_writer import HeadWriter
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.recovery.gate import STORE_CHECK, GateVerdict, pass_gate, quarantine
-from tidelog_server.storage.recovery.wal_scan import wal_files
 from tidelog_server.storage.rocksdb.engine import (
     Engine,
     check_options_file,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.format.data_folder import wal_files
 
 _BLOCK_BYTES: Final = 32 * 1024
 _RECORD: Final = struct.Struct("<IHB")
@@ -59,11 +60,6 @@ def torn_wals(folder: Path) -> list[TornWal]:
     return torn
 
 
-def wal_files(folder: Path) -> list[Path]:
-    """Return RocksDB's WAL files, oldest first."""
-    return sorted(folder.glob("*.log"), key=lambda path: int(path.stem))
-
-
 class _UnknownTypeError(Exception):
     """A record is sound, so nothing is torn, but its type is unknown."""
 
@@ -75,6 +71,12 @@ class _UnknownTypeError(Exception):
 
 def sound_bytes(content: bytes) -> int | None:
     """Return the end of the last whole record if bytes other than padding follow, else None."""
+    end = end_of_records(content)
+    return None if content.endswith(bytes(len(content) - end)) else end
+
+
+def end_of_records(content: bytes) -> int:
+    """Return the end of the last whole record."""
     position = whole_end = 0
     is_inside = False
     while (fragment := _fragment_at(content, position)) is not None:
@@ -86,7 +88,7 @@ def sound_bytes(content: bytes) -> int | None:
         if not is_inside:
             whole_end = end
         position = end
-    return whole_end if content[whole_end:].strip(b"\0") else None
+    return whole_end
 
 
 def _fragment_at(content: bytes, position: int) -> tuple[int, int] | None:

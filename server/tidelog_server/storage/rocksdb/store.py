@@ -83,6 +83,7 @@ from tidelog_server.storage.rocksdb.pressure import engine_metrics, stall_reason
 from tidelog_server.storage.rocksdb.reader import EntryReader
 from tidelog_server.storage.rocksdb.reclaim import Reclaimer
 from tidelog_server.storage.rocksdb.table import RocksdbTable
+from tidelog_server.storage.rocksdb.wal_size import WalSize
 
 # Bytes after which RocksDB is asked whether it is busy: a buffer of columns is far larger, and asking takes as long as
 # writing a small entry. Each entry counts some rows, small columns included, in addition to its large columns.
@@ -125,6 +126,7 @@ class RocksdbLogStore:
         self._head = head
         self._reader = EntryReader(engine, state.tails)
         self._reclaimer = Reclaimer(engine, state)
+        self._wal_size = WalSize(folder.database_path)
         # The first one; nothing is written after it.
         self._failure: _Failure | None = None
         self._failure_lock = Lock()
@@ -221,6 +223,7 @@ class RocksdbLogStore:
         self._check_works(Effect.UNKNOWN)
         # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
         head, engine_sequence = self._head, self._engine.db.latest_sequence_number()
+        self._wal_size.before_sync()
         self._or_stop(_SYNCING, lambda: self._engine.db.flush_wal(True))
         self._head_writer.note(head, engine_sequence)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.storage.format.data_folder import lock_data_folder
+from tidelog_server.storage.format.data_folder import lock_data_folder, wal_files
 from tidelog_server.storage.recovery.gate import quarantine
 from tidelog_server.storage.recovery.view import cut_torn, make_recovery_view
-from tidelog_server.storage.recovery.wal_scan import torn_wals, wal_files
+from tidelog_server.storage.recovery.wal_scan import torn_wals
 from tidelog_server.storage.rocksdb.engine import close_engine, open_engine
 
 

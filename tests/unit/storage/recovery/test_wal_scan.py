@@ -10,7 +10,8 @@ from crc32c import crc32c
 from rocksdict import WriteBatch
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.recovery.wal_scan import TornWal, sound_bytes, torn_wals, wal_files
+from tidelog_server.storage.format.data_folder import wal_files
+from tidelog_server.storage.recovery.wal_scan import TornWal, sound_bytes, torn_wals
 from tidelog_server.storage.rocksdb.engine import close_engine, open_engine
 
 
