@@ -102,6 +102,13 @@ class PendingAppend:
     is_duplicate: bool = False
     repetitions: "list[PendingAppend] | None" = None
 
+    @property
+    def has_side_rows(self) -> bool:
+        """True if it changes more than entries."""
+        return bool(
+            self.windows or self.staged or self.outcomes or self.positions or self.app_commits or self.floors
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class _Job:
@@ -570,6 +577,9 @@ async def _durable(done: "asyncio.Future[PendingAppend]") -> None:
 
 def _side_rows(appends: Sequence[PendingAppend]) -> SideRows:
     """Return the changes that are written together with the entries of a group."""
+    appends = [append for append in appends if append.has_side_rows]
+    if not appends:
+        return NO_SIDE_ROWS
     # Later changes replace earlier ones.
     windows = dict(change for append in appends for change in append.windows)
     outcomes = dict(change for append in appends for change in append.outcomes)
@@ -577,5 +587,4 @@ def _side_rows(appends: Sequence[PendingAppend]) -> SideRows:
     staged = [batch for append in appends for batch in append.staged]
     app_commits = dict(change for append in appends for change in append.app_commits)
     floors = dict(change for append in appends for change in append.floors)
-    side_rows = SideRows(windows, staged, outcomes, positions, app_commits, floors)
-    return side_rows if any(side_rows) else NO_SIDE_ROWS
+    return SideRows(windows, staged, outcomes, positions, app_commits, floors)
