@@ -31,7 +31,7 @@ CHUNK_BATCHES: Final = 1_024
 
 TAIL_BATCHES: Final = 16
 """A tail row is written every ``TAIL_BATCHES`` entries, so recovery replays at most ``TAIL_BATCHES - 1`` entries per
-vchannel.
+vchannel. A clean stop writes all of them.
 
 Why: a broadcast has one entry on each of many vchannels, and a tail takes as long to write as the entry.
 """
@@ -140,6 +140,14 @@ class LogState:
         self.tails.update(self.staged)
         self.staged.clear()
         self.head = StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
+
+    def stale_tails(self) -> dict[int, TailRow]:
+        """Return the tails whose rows may be older, by vchannel id."""
+        return {
+            vchannel_id: tail
+            for vchannel_id, tail in self.tails.items()
+            if tail.open_batches and tail.batches % TAIL_BATCHES
+        }
 
     def absent(self, vchannel_ids: Iterable[int]) -> list[int]:
         """Return those of ``vchannel_ids`` that do not exist, without duplicates, in order."""

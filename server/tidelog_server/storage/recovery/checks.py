@@ -25,7 +25,7 @@ from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.keys import (
     log_key,
 )
-from tidelog_server.storage.log_state import LogState
+from tidelog_server.storage.log_state import LogState, open_chunk
 from tidelog_server.storage.rocksdb.engine import (
     BLOB_FAMILIES,
     FAMILIES,
@@ -49,7 +49,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
     Raises:
         DataLossError: An invariant does not hold.
     """
-    index = load_index(engine)
+    index = load_index(engine, head)
     state = LogState(index.store, index.tails)
     if head is not None:
         check_head(engine, index, state, head)
@@ -125,7 +125,11 @@ def _is_gone_by_request(index: StoreIndex, head: Head) -> bool:
 
 
 class _VchannelChecker:
-    """Checks vchannels one by one: chunk edges, the linked headers of the open chunk, and the tail."""
+    """Checks vchannels one by one: chunk edges, the open chunk, and the tail.
+
+    A crash may have cut or torn what was written last, so every link of the open chunk is checked after one. After a
+    clean stop it is checked like closed chunks, by its first and its last entry: readers check the others.
+    """
 
     def __init__(self, engine: Engine, index: StoreIndex) -> None:
         self._engine = engine
@@ -138,41 +142,53 @@ class _VchannelChecker:
         tail = self._index.tails[vchannel_id]
         chunks = self._index.chunks.get(vchannel_id, [])
         check_continuity(vchannel_id, tail, chunks)
-        self._check_edges(vchannel_id, tail, chunks)
-        self._check_end(vchannel_id, tail, chunks)
+        if tail.last_tick < max(tail.trim_tick, 1):
+            return  # Empty, or all of it was trimmed.
+        if self._index.is_as_closed:
+            opened = open_chunk(tail)
+            edges = self._check_edges(vchannel_id, tail, chunks if opened is None else [*chunks, opened])
+            last = edges[tail.last_base_tick]
+        else:
+            self._check_edges(vchannel_id, tail, chunks)
+            last = self._check_links(vchannel_id, tail, chunks)
+        if (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
+            tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
+        ):  # fmt: skip
+            raise mismatch("the tail row", vchannel_id, tail.last_tick)
+        self._check_columns(last)
 
-    def _check_edges(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> None:
-        """Check that the first and the last entry of each chunk exist, unless they were trimmed."""
+    def _check_edges(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> dict[int, EntryHeader]:
+        """Check that first and last entry of each chunk exist, unless they were trimmed; return them by base tick."""
         expected = {row.first_tick: row.first_sequence for row in chunks if tail.trim_tick <= row.first_tick}
         expected |= {row.last_base_tick: row.last_sequence for row in chunks if tail.trim_tick <= row.last_tick}
         keys = [log_key(vchannel_id, base_tick) for base_tick in expected]
         with engine_errors("reading chunk edges", vchannel_id=vchannel_id):
             values = multi_get(self._engine.log, keys)
+        found = {}
         for (base_tick, sequence), key, value in zip(expected.items(), keys, values, strict=True):
-            if value is None or unpack_header(key, value).sequence != sequence:
+            header = None if value is None else unpack_header(key, value)
+            if header is None or header.sequence != sequence:
                 raise mismatch("the chunk index", vchannel_id, base_tick)
+            found[base_tick] = header
+        return found
 
-    def _check_end(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> None:
-        """Check every link from the last closed chunk to the tail, and the tail itself."""
-        if tail.last_tick < max(tail.trim_tick, 1):
-            return  # Empty, or all of it was trimmed.
+    def _check_links(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> EntryHeader:
+        """Check every link from the last closed chunk to the tail, and the open chunk; return the last entry."""
         begin_tick = chunks[-1].last_base_tick if chunks else 0
         last, opened, rolled_hash = self._reader.end(self._rows, vchannel_id, begin_tick)
-        if (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
-            tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
-        ):  # fmt: skip
-            raise mismatch("the tail row", vchannel_id, tail.last_tick)
         is_whole = tail.trim_tick <= tail.open_first_tick
         if is_whole and (opened, rolled_hash) != (tail.open_batches, tail.open_hash):
             raise mismatch("the tail row", vchannel_id, tail.last_tick)
-        self._check_columns(last)
+        return last
 
     def _check_columns(self, header: EntryHeader) -> None:
         if self._columns_left_bytes < header.columns_bytes:
             return
         self._columns_left_bytes -= header.columns_bytes
-        with engine_errors("reading columns", vchannel_id=header.vchannel_id, tick=header.base_tick):
-            (columns,) = stored_columns(self._engine, [header])
+        columns = header.inline_columns
+        if columns is None:
+            with engine_errors("reading columns", vchannel_id=header.vchannel_id, tick=header.base_tick):
+                (columns,) = stored_columns(self._engine, [header])
         if columns is None or crc32c(columns) != header.stored_crc32c:
             raise mismatch("its header", header.vchannel_id, header.base_tick)
 

@@ -135,7 +135,7 @@ def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogSto
 
 def _recovered_index(engine: Engine, verdict: GateVerdict) -> StoreIndex:
     """Return the index after recovery; it must be what the read-only open saw."""
-    index = load_index(engine)
+    index = load_index(engine, verdict.head)
     if index.digest() != verdict.digest:
         raise DataLossError("the database recovered to another state than in the preceding check: do not use it")
     return index

@@ -38,6 +38,7 @@ from tidelog_server.storage.format.codec import (
     unpack_txn,
     unpack_window,
 )
+from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.keys import (
     STORE_KEY,
     app_range,
@@ -69,6 +70,7 @@ class StoreIndex(NamedTuple):
     Attributes:
         tails: Tail after the last entry of each vchannel; tail rows may be older.
         txns: Last tick of each transaction with staged batches on each vchannel; 0 if it is not committed.
+        is_as_closed: True if the tail rows are those of the last clean stop and account for all entries.
     """
 
     store: StoreRow
@@ -79,6 +81,7 @@ class StoreIndex(NamedTuple):
     outcomes: dict[int, TxnOutcome]
     app_commits: dict[AppKey, AppCommit]
     floors: dict[FloorKey, int]
+    is_as_closed: bool = False
 
     def digest(self) -> str:
         """Return a hash over all rows but the chunks, which the tails cover: equal for equal states."""
@@ -119,8 +122,10 @@ class _Commits(NamedTuple):
         return True
 
 
-def load_index(engine: Engine) -> StoreIndex:
+def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
     """Return the content of the index family.
+
+    If ``head`` is that of a clean stop, which wrote all tails, entries after them are not looked for.
 
     Raises:
         DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
@@ -146,9 +151,18 @@ def load_index(engine: Engine) -> StoreIndex:
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
-    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, *commits)
+    is_as_closed = head is not None and _is_as_closed(engine, store, tails, head)
+    tails = tails if is_as_closed else _caught_up(engine, tails)
+    index = StoreIndex(store, tails, chunks, fencing_tokens, txns, *commits, is_as_closed)
     _check_owners(index)
     return index
+
+
+def _is_as_closed(engine: Engine, store: StoreRow, tails: Mapping[int, TailRow], head: Head) -> bool:
+    """Return whether nothing was written since a clean stop, and the tail rows account for all entries."""
+    if not head.is_clean or engine.db.latest_sequence_number() != head.engine_sequence:
+        return False
+    return store.destroyed_batches + sum(tail.batches for tail in tails.values()) == head.sequence
 
 
 def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRow]:

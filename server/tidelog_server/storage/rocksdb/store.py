@@ -408,12 +408,21 @@ class RocksdbLogStore:
         self._reclaimer.close()
         try:
             if self._failure is None:
+                self._write_stale_tails()
                 self.sync()
         finally:
             self._head_writer.close(is_clean=self._failure is None)
             close_engine(self._engine)
             self._folder.close()
             self.fail("the store is closed")
+
+    def _write_stale_tails(self) -> None:
+        """Write the tails, so that the next start finds them without the entries after their rows."""
+        index = self._engine.handles["index"]
+        batch = WriteBatch(raw_mode=True)
+        for vchannel_id, tail in self._state.stale_tails().items():
+            batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
+        self._write(batch)
 
     def _trim(self, vchannel_id: int, tail: TailRow, before_tick: int) -> None:
         chunks = self._reader.closed_chunks(vchannel_id, tail, lambda row: before_tick <= row.last_tick)

@@ -16,13 +16,23 @@ from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.format.codec import TailRow, pack_app_commit, pack_outcome, pack_txn
+from tidelog_server.storage.format.head_file import HeadFile, read_head
 from tidelog_server.storage.format.keys import app_key, chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
 from tidelog_server.storage.log_store import LogStore, SideRows
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb import pressure
 from tidelog_server.storage.rocksdb import store as rocksdb_log_store
-from tidelog_server.storage.rocksdb.engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
+from tidelog_server.storage.rocksdb.engine import (
+    COLUMNS_BUFFERS,
+    FAMILIES,
+    Engine,
+    check_options_file,
+    close_engine,
+    open_engine,
+)
+from tidelog_server.storage.rocksdb.index import load_index
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+from tidelog_testing.faults.damage import crashed_copy
 from tidelog_testing.parts.entries import (
     END,
     FIRST_TICK,
@@ -369,19 +379,35 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
 }
 
 
+def spoil(folder: Path, spoiler: Callable[[Engine, TailRow], None], *, head_follows: bool) -> None:
+    """Change rows of a store that was closed; if ``head_follows``, RocksDB's count of changes does not show it."""
+    engine = open_engine(folder / "db", read_only=False)
+    spoiler(engine, load_index(engine).tails[1])
+    sequence = engine.db.latest_sequence_number()
+    close_engine(engine)
+    if head_follows:
+        head = read_head(folder / "HEAD")
+        assert head is not None
+        with closing(HeadFile.open(folder / "HEAD")) as file:
+            file.write(head._replace(generation=head.generation + 1, engine_sequence=sequence))
+
+
 def test_the_gate_names_the_entry_that_is_missing_behind_a_tail_row(tmp_path: Path) -> None:
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1])
     entries = run_of_entries(1, 5)
     store.write(entries)
     store._engine.log.delete(log_key(1, entries[2].base_tick))
+    store.sync()
+    crashed = crashed_copy(store, tmp_path / "crashed")
     store.close()
     with pytest.raises(DataLossError, match=f"at tick {entries[2].last_tick} is missing"):
-        open_rocksdb_log_store(tmp_path / "store")
+        open_rocksdb_log_store(crashed)
 
 
+@pytest.mark.parametrize("head_follows", [False, True])
 @pytest.mark.parametrize("what", SPOILERS)
-def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str) -> None:
+def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str, *, head_follows: bool) -> None:
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1, 2])
     entries = run_of_entries(1, 22, size_bytes=MIB // 2)
@@ -390,7 +416,30 @@ def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str) -> None:
         last = new_entry(1, entries[-1].last_tick + 1)
         store.write([], SideRows(staged=[staged_batch(last, 50, 1)]))
         store.write([committed(last, 50, 1, last.base_tick, last.last_tick)])
-    SPOILERS[what](store._engine, store._state.tails[1])
     store.close()
+    spoil(tmp_path / "store", SPOILERS[what], head_follows=head_follows)
+    if what == "entry behind the tail row" and head_follows:
+        # Within the open chunk, after a clean stop: the read finds it, as in closed chunks.
+        with closing(open_rocksdb_log_store(tmp_path / "store")) as opened, pytest.raises(DataLossError):
+            list(read_all(opened, 1))
+        return
     with pytest.raises(DataLossError):
         open_rocksdb_log_store(tmp_path / "store")
+
+
+def test_a_clean_stop_writes_all_tails_and_a_crash_leaves_them_behind(tmp_path: Path) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1, 2, 3])
+    store.write([*run_of_entries(1, 5), *run_of_entries(2, 40)])
+    content = [list(map(place_and_columns, read_all(store, each))) for each in (1, 2, 3)]
+    store.sync()
+    crashed = crashed_copy(store, tmp_path / "crashed")
+    store.close()
+    for folder, is_as_closed in ((tmp_path / "store", True), (crashed, False), (crashed, True)):
+        engine = open_engine(folder / "db", read_only=True)
+        index = load_index(engine, read_head(folder / "HEAD"))
+        assert index.is_as_closed is is_as_closed
+        assert index.digest() == load_index(engine).digest()
+        close_engine(engine)
+        with closing(open_rocksdb_log_store(folder)) as opened:
+            assert [list(map(place_and_columns, read_all(opened, each))) for each in (1, 2, 3)] == content
