@@ -18,6 +18,8 @@ from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
+_HALVED_FROM: Final = 96
+"""Waiting submissions from which two batches are faster than one: each has a fixed cost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -298,6 +300,15 @@ class AppendQueue:
             if self.numbering.is_independent and head.travels_alone:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
+
+    def next_batch_limit(self) -> int:
+        """Return how many submissions the next batch may have.
+
+        Of many that wait while nothing is in flight, it takes half. The others follow at once: while the server works
+        on one half, the client settles and encodes the other, and callers that append again keep both busy.
+        """
+        waiting = len(self.waiting)
+        return waiting // 2 if waiting >= _HALVED_FROM and not self.batches_in_flight else waiting
 
     def renumber_from(self, batch: AppendBatch, *, is_forgotten: bool = False) -> None:
         """Record that ``batch`` was rejected: it and all later ones are to be renumbered."""

@@ -2,7 +2,8 @@
 
 A queue has the appends to one vchannel with the same terms. While few of its batches are unanswered, it sends at once;
 otherwise it gathers appends until a batch is full or an answer arrives. So a lone append never waits, concurrent
-appends share round trips, and a producer of full batches has many in flight.
+appends share round trips, many concurrent appends are under way in two batches that alternate, and a producer of full
+batches has many in flight.
 
 A batch is sent once: if its answer is lost, its outcome is unknown. In a numbered queue it is resent, in order, until
 the server answers, because the server accepts each sequence once.
@@ -229,10 +230,11 @@ class AppendQueues:
         return AppendBatch(queue, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
 
     def _gather(self, queue: AppendQueue) -> tuple[list[Submission], int]:
-        """Take submissions from the queue until the batch is full; the first one always fits."""
+        """Take the submissions of the next batch from the queue until it is full; the first one always fits."""
         submissions: list[Submission] = []
         count = size_bytes = 0
-        while queue.waiting:
+        limit = queue.next_batch_limit()
+        while queue.waiting and len(submissions) < limit:
             head = queue.waiting[0]
             if head.is_abandoned:
                 self._take(queue)

@@ -83,6 +83,30 @@ async def test_small_appends_wait_for_an_answer_once_two_batches_are_out() -> No
     assert payloads_of(queue.next_batch()) == [b"c", b"d"]
 
 
+async def test_many_that_wait_while_nothing_is_in_flight_leave_in_two_batches_that_alternate() -> None:
+    queue = a_queue()
+    for number in range(101):
+        submit(queue, b"%d" % number)
+    first, second = queue.next_batch(), queue.next_batch()
+    assert payloads_of(first) == [b"%d" % number for number in range(50)]
+    assert payloads_of(second) == [b"%d" % number for number in range(50, 101)]
+
+    # The next batch takes everything that came meanwhile: the second one is still in flight.
+    for number in range(100):
+        submit(queue, b"%d" % number)
+    assert queue.next_batch() is None
+    assert first is not None
+    answer(queue, first, 1)
+    assert len(payloads_of(queue.next_batch())) == 100
+
+
+async def test_a_few_that_wait_leave_in_one_batch() -> None:
+    queue = a_queue()
+    for _ in range(95):
+        submit(queue, b"x")
+    assert len(payloads_of(queue.next_batch())) == 95
+
+
 async def test_full_batches_wait_for_no_answer() -> None:
     queue = a_queue()
     for _ in range(5):
