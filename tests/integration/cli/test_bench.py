@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tidelog_cli.child_environment import child_environment
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.commands.bench.attacks import ATTACKS
 from tidelog_server.core.limits import MAX_TICK_LEAD_MS
 from tidelog_testing.servers.commands import COMMAND
@@ -46,6 +47,25 @@ def bench(
 
 
 benchmark = partial(bench, program=BENCHMARKS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("append", "--endpoint", "127.0.0.1:1"),
+        ("latency", "--endpoint", "127.0.0.1:1"),
+        ("msgstream", "--pulsar", "pulsar://127.0.0.1:1"),
+    ],
+)
+def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path, arguments: Sequence[str]) -> None:
+    ended = subprocess.run(
+        [*COMMANDS, *arguments], capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False
+    )
+    assert ended.returncode == ExitCode.UNAVAILABLE, ended.stderr
+    [line] = [line for line in ended.stderr.splitlines() if "127.0.0.1:1" in line]
+    assert line.startswith("tidelog: ")
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:

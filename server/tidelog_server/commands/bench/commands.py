@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from tidelog_cli import event_loop
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.local_spark import check_java
 from tidelog_server.commands.bench.common import (
@@ -23,6 +22,7 @@ from tidelog_server.commands.bench.common import (
     counted,
     per_batch_of,
     print_measured,
+    run_measurement,
     settings_for,
 )
 from tidelog_server.commands.bench.report import Report, print_report
@@ -97,7 +97,7 @@ def append(
     )
     server_settings = {"storage.durability": durability, **settings_for(size)}
     with bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
-        print_measured(lambda: event_loop.run(measure_append(target, bench, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_append(target, bench, settings)), as_json=json)
 
 
 def security(
@@ -129,7 +129,7 @@ def security(
     for name in attack or known:
         with bench_folder(folder) as bench:
             settings = AttackSettings(seconds, rounds, size)
-            print_measured(lambda: event_loop.run(measure_attack(known[name], bench, settings)), as_json=json)  # noqa: B023 - run at once
+            print_measured(lambda: run_measurement(measure_attack(known[name], bench, settings)), as_json=json)  # noqa: B023 - run at once
 
 
 def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bool) -> None:
@@ -155,12 +155,12 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
     with bench_folder(folder) as bench, running_target(None, bench, {}) as target:
         process = target.process
         assert process is not None
-        print_measured(lambda: event_loop.run(tls(process, bench)), as_json=as_json)
+        print_measured(lambda: run_measurement(tls(process, bench)), as_json=as_json)
     if settings.streams:
         # Its own server, so that the reported memory is that of this measurement.
         for asks in (False, True):
             with bench_folder(folder) as bench:
-                print_measured(lambda: event_loop.run(siege(bench, asks_for_certificates=asks)), as_json=as_json)  # noqa: B023 - run at once
+                print_measured(lambda: run_measurement(siege(bench, asks_for_certificates=asks)), as_json=as_json)  # noqa: B023 - run at once
 
 
 def latency(
@@ -177,7 +177,7 @@ def latency(
 
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
         print_measured(
-            lambda: event_loop.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json
+            lambda: run_measurement(measure_latency(target, bench, messages=messages, size=size)), as_json=json
         )
 
 
@@ -206,12 +206,12 @@ def txn(
         for channels, vchannels in ((1, 1), (2, 4)):
             settings = TxnSettings(transactions, messages, size, concurrency, channels, vchannels)
             stolen = StolenTime()
-            print_report(stolen.noted(event_loop.run(measure_txn(target, settings))), as_json=json)
+            print_report(stolen.noted(run_measurement(measure_txn(target, settings))), as_json=json)
     if large_mib:
         # Its own server, so that the reported memory is that of this transaction.
         large = LargeTxnSettings(large_mib, size)
         with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-            print_measured(lambda: event_loop.run(measure_large_txn(target, large)), as_json=json)
+            print_measured(lambda: run_measurement(measure_large_txn(target, large)), as_json=json)
 
 
 def broadcast(
@@ -229,7 +229,7 @@ def broadcast(
 
     settings = BroadcastSettings(broadcasts, vchannels, size)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-        print_measured(lambda: event_loop.run(measure_broadcast(target, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_broadcast(target, settings)), as_json=json)
 
 
 def scan(
@@ -249,7 +249,7 @@ def scan(
     per_batch = per_batch_of(size, batch_messages, batch_bytes)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
         print_measured(
-            lambda: event_loop.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
+            lambda: run_measurement(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
             as_json=json,
         )
 
@@ -279,7 +279,7 @@ def consume(
         )
     settings = ConsumeSettings(messages, size, members, vchannels, commit_every, waits)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-        print_measured(lambda: event_loop.run(measure_consume(target, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_consume(target, settings)), as_json=json)
 
 
 def mailbox(
@@ -310,7 +310,7 @@ def mailbox(
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
         stolen = StolenTime()
         with counted("cycles", cycles + worker_cycles) as advance:
-            reports = event_loop.run(measure_mailbox(target, settings, advance))
+            reports = run_measurement(measure_mailbox(target, settings, advance))
         for report in reports:
             print_report(stolen.noted(report), as_json=json)
     if waiting:
@@ -318,7 +318,7 @@ def mailbox(
         with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
             stolen = StolenTime()
             with counted("messages", waiting) as advance:
-                report = event_loop.run(measure_waiting(target, settings, advance))
+                report = run_measurement(measure_waiting(target, settings, advance))
             print_report(stolen.noted(report), as_json=json)
 
 
@@ -353,7 +353,7 @@ def gazette(
         settings = GazetteSettings(messages, size, per_transaction, name)
         with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
             for measure in (measure_publishing, measure_reading):
-                print_measured(lambda: event_loop.run(measure(target, settings)), as_json=json)  # noqa: B023 - run at once
+                print_measured(lambda: run_measurement(measure(target, settings)), as_json=json)  # noqa: B023 - run at once
 
 
 def msgstream(
@@ -385,7 +385,7 @@ def msgstream(
             return await measure_pulsar_streams(broker, PulsarStreamSettings(messages, size, intervals))
 
     stolen = StolenTime()
-    for report in event_loop.run(measure()):
+    for report in run_measurement(measure()):
         print_report(stolen.noted(report), as_json=json)
 
 

@@ -1,10 +1,10 @@
 """What the commands of all benchmarks share: options, a temporary folder, and the settings of their servers."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -29,6 +29,8 @@ BatchMessagesOption = Annotated[
 ]
 BatchBytesOption = Annotated[int, typer.Option(min=1, help="Maximum bytes of payloads per batch.")]
 
+_Result = TypeVar("_Result")
+
 # The producer's default.
 DEFAULT_BATCH_BYTES: Final = 1 << 20
 
@@ -37,6 +39,18 @@ def print_measured(measure: Callable[[], Report], *, as_json: bool) -> None:
     """Print the report that ``measure`` returns, with the share of CPU that was stolen meanwhile."""
     stolen = StolenTime()
     print_report(stolen.noted(measure()), as_json=as_json)
+
+
+def run_measurement(measurement: Coroutine[None, None, _Result]) -> _Result:
+    """Run a measurement and return its result.
+
+    Raises:
+        CommandError: A server or broker refused, or is unreachable.
+    """
+    # Imported late: this module is imported to print help, and the client takes 0.3 s.
+    from tidelog_cli import connection
+
+    return connection.run(measurement)
 
 
 def per_batch_of(size: int, batch_messages: int, batch_bytes: int) -> int:
