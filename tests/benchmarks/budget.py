@@ -1,14 +1,17 @@
-"""``benchmarks budget``: what a lone operation spends its time with, stage by stage.
+"""``benchmarks budget``: what a lone operation spends its time with, stage by stage, compared with a lone append.
 
 Method: one operation after the other, with times at the points of ``stamps`` in client and server. A stage is the time
-between two points that follow each other, as the median over all operations.
+between two points that follow each other, as the median over all operations. Deliveries have no stages: an append and
+a page of the follower are under way at the same time.
 """
 
+import asyncio
 import os
 import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -17,7 +20,7 @@ from benchmarks import stamps
 from benchmarks.stamps import CLIENT_POINTS, SERVER_POINTS, Stamps
 from tidelog import AsyncClient
 from tidelog_server.commands.bench.channel import bench_vchannels
-from tidelog_server.commands.bench.report import Report, percentiles
+from tidelog_server.commands.bench.report import Floor, Report, percentiles
 from tidelog_server.commands.bench.server_process import ServerProcess
 
 _WARM_UP: Final = 300
@@ -33,7 +36,7 @@ Spans = list[tuple[int, int]]
 
 
 async def measure_budget(folder: Path, settings: Mapping[str, str], *, operations: int, size: int) -> list[Report]:
-    """Return the budgets of an append and of a transaction of ten messages on two vchannels."""
+    """Return the budgets of an append and a transaction of ten messages on two vchannels, and deliveries of appends."""
     payload = os.urandom(size)
     file = folder / "stamps.json"
     os.environ[stamps.FILE_VARIABLE] = str(file)
@@ -55,10 +58,41 @@ async def measure_budget(folder: Path, settings: Mapping[str, str], *, operation
             for name, operation in kinds.items():
                 await _timed(client, vchannels, operation, _WARM_UP)
                 spans[name] = await _timed(client, vchannels, operation, operations)
+            async with AsyncClient(process.grpc) as reader, reader.tail(vchannels[0]) as messages:
+
+                async def delivery(client: AsyncClient, vchannels: Sequence[str]) -> None:
+                    appending = asyncio.ensure_future(append(client, vchannels))
+                    await anext(messages)
+                    delivered_ns.append(time.perf_counter_ns())
+                    await appending
+
+                delivered_ns: list[int] = []
+                begun = await _timed(client, vchannels, delivery, _WARM_UP + operations)
     finally:
         process.stop()
     times = {**client_times.times, **stamps.read(file)}
-    return [_report(name, each, times, size) for name, each in spans.items()]
+    append_us = percentiles(_seconds(spans["append"]))["p50"]
+    deliveries = [(begin_ns, end_ns) for (begin_ns, _), end_ns in zip(begun, delivered_ns, strict=True)][_WARM_UP:]
+    reports = [_report(name, each, times, size) for name, each in spans.items()]
+    return [_compared(report, append_us) for report in (*reports, _of_deliveries(deliveries, size))]
+
+
+def _of_deliveries(spans: Spans, size: int) -> Report:
+    return Report(
+        name="budget, delivery to a follower",
+        settings={"operations": len(spans), "size": size},
+        latency_us=percentiles(_seconds(spans)),
+    )
+
+
+def _compared(report: Report, append_us: float) -> Report:
+    assert report.latency_us is not None
+    floor = Floor("a lone append, p50", "latency_us", append_us)
+    return replace(report, floor=floor, ratio=report.latency_us["p50"] / append_us)
+
+
+def _seconds(spans: Spans) -> list[float]:
+    return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in spans]
 
 
 async def _timed(client: AsyncClient, vchannels: Sequence[str], operation: Operation, number: int) -> Spans:
@@ -75,7 +109,7 @@ def _report(name: str, spans: Spans, times: Mapping[str, Sequence[int]], size: i
     return Report(
         name=f"budget, {name}",
         settings={"operations": len(spans), "with_all_points": len(stages), "size": size},
-        latency_us=percentiles([(end - begin) / 1e9 for begin, end in spans]),
+        latency_us=percentiles(_seconds(spans)),
         details={
             f"{stage}, p50 µs": statistics.median(each[at] for each in stages) / 1e3
             for at, stage in enumerate((_BEGIN, *_ORDER))

@@ -58,7 +58,7 @@ def budget(
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Show what a lone append and a lone transaction spend their time with, stage by stage."""
+    """Show what lone appends and transactions spend their time with, stage by stage, and the delay of a follower."""
     from benchmarks.budget import measure_budget
 
     stolen = StolenTime()

@@ -186,6 +186,21 @@ def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
 
 
+def test_the_stages_of_lone_operations_add_up(tmp_path: Path) -> None:
+    reports = {
+        each["name"].removeprefix("budget, "): each for each in benchmark(tmp_path, "budget", "--operations", "40")
+    }
+
+    assert list(reports) == ["append", "transaction of 10 messages on 2 vchannels", "delivery to a follower"]
+    for name in list(reports)[:2]:
+        # An append of the server itself may come between two points.
+        assert reports[name]["settings"]["with_all_points"] >= 35
+        stages = [value for stage, value in reports[name]["details"].items() if stage.endswith("p50 µs")]
+        assert 0.5 < sum(stages) / reports[name]["latency_us"]["p50"] < 1.5
+    assert reports["append"]["ratio"] == 1
+    assert all(0 < each["ratio"] for each in reports.values())
+
+
 def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "scan", "--messages", "20000")
 

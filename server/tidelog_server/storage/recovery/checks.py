@@ -144,14 +144,15 @@ class _VchannelChecker:
         check_continuity(vchannel_id, tail, chunks)
         if tail.last_tick < max(tail.trim_tick, 1):
             return  # Empty, or all of it was trimmed.
+        last: EntryHeader | None
         if self._index.is_as_closed:
             opened = open_chunk(tail)
             edges = self._check_edges(vchannel_id, tail, chunks if opened is None else [*chunks, opened])
-            last = edges[tail.last_base_tick]
+            last = edges.get(tail.last_base_tick)
         else:
             self._check_edges(vchannel_id, tail, chunks)
             last = self._check_links(vchannel_id, tail, chunks)
-        if (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
+        if last is None or (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
             tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
         ):  # fmt: skip
             raise mismatch("the tail row", vchannel_id, tail.last_tick)
