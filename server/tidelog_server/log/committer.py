@@ -105,9 +105,7 @@ class PendingAppend:
     @property
     def has_side_rows(self) -> bool:
         """True if it changes more than entries."""
-        return bool(
-            self.windows or self.staged or self.outcomes or self.positions or self.app_commits or self.floors
-        )  # fmt: skip
+        return bool(self.windows or self.staged or self.outcomes or self.positions or self.app_commits or self.floors)
 
 
 @dataclass(slots=True)

@@ -161,5 +161,6 @@ def last_backup_ms(folder: Path) -> int:
 
 
 def wal_files(database_path: Path) -> list[Path]:
-    """Return RocksDB's WAL files, oldest first."""
-    return sorted(database_path.glob("*.log"), key=lambda path: int(path.stem))
+    """Return RocksDB's WAL files, oldest first. RocksDB ignores files whose name is no number, and so does this."""
+    numbered = (path for path in database_path.glob("*.log") if path.stem.isdigit())
+    return sorted(numbered, key=lambda path: int(path.stem))

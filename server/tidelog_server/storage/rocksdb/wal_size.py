@@ -37,8 +37,8 @@ class WalSize:
         # The folder's time of modification, and when it was first seen.
         self._modified_ns = 0
         self._seen_s = 0.0
+        # The newest WAL file, and its size after the last extension, which changes when RocksDB's writes reach its end.
         self._path: Path | None = None
-        # Size of that file after the last extension. RocksDB changes it when its writes reach the end.
         self._size_bytes: int | None = None
         self._is_refused = self._was_ever_refused = False
 
@@ -62,11 +62,12 @@ class WalSize:
                 _log.warning("wal_not_extended", error=error.strerror, effect="small syncs take longer")
 
     def _look(self) -> None:
-        if self._may_be_new() and (newest := wal_files(self._folder)[-1]) != self._path:
-            self._path, self._size_bytes, self._is_refused = newest, None, False
-        if self._is_refused:
+        if self._may_be_new():
+            newest = next(reversed(wal_files(self._folder)), None)
+            if newest != self._path:
+                self._path, self._size_bytes, self._is_refused = newest, None, False
+        if self._path is None or self._is_refused:
             return
-        assert self._path is not None
         size_bytes = self._path.stat().st_size
         if size_bytes != self._size_bytes:
             _extend_to(self._path, size_bytes + _AHEAD_BYTES)

@@ -76,6 +76,17 @@ def test_the_next_file_is_extended_in_its_turn(folder: Path) -> None:
     assert (folder / "000011.log").stat().st_size == 4 * MIB
 
 
+def test_only_files_of_rocksdb_are_extended(tmp_path: Path) -> None:
+    (tmp_path / "notes.log").touch()
+    wal_size = WalSize(tmp_path)
+    synced(wal_size)
+    assert (tmp_path / "notes.log").stat().st_size == 0
+    (tmp_path / "000003.log").touch()
+    synced(wal_size)
+    assert (tmp_path / "000003.log").stat().st_size == 4 * MIB
+    assert (tmp_path / "notes.log").stat().st_size == 0
+
+
 def test_a_refusal_is_logged_once_and_ends_with_the_file(folder: Path) -> None:
     wal_size = WalSize(folder)
     with capture_logs() as logs, largest_file(MIB):
