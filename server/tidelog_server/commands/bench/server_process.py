@@ -42,6 +42,10 @@ class Target:
         """Return the peak resident memory of the server; None if the benchmark did not start it."""
         return self.process.peak_rss_bytes() if self.process is not None else None
 
+    def cpu_s(self) -> float | None:
+        """Return the CPU seconds that the server has used; None if the benchmark did not start it."""
+        return self.process.cpu_s() if self.process is not None else None
+
 
 class ServerProcess:
     """A running ``tidelog serve``."""
@@ -132,6 +136,11 @@ class ServerProcess:
         self._peak_rss_bytes = max(self._peak_rss_bytes, rss_bytes)
         return rss_bytes
 
+    def cpu_s(self) -> float:
+        """Return the CPU seconds, user and system, that the process has used since its start."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def metrics(self) -> Mapping[str, float]:
         """Return the samples of ``/metrics`` without labels, by name."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
@@ -180,6 +189,13 @@ def running_target(endpoint: str | None, folder: Path, settings: Mapping[str, st
             process.stop()
         raise
     process.stop()
+
+
+def cpu_s_per_gb(before_s: float | None, after_s: float | None, size_bytes: int) -> dict[str, float]:
+    """Return the detail ``server_cpu_s_per_gb`` of a report; empty if the benchmark did not start the server."""
+    if before_s is None or after_s is None:
+        return {}
+    return {"server_cpu_s_per_gb": (after_s - before_s) / (size_bytes / 1e9)}
 
 
 def parse_metrics(text: str) -> dict[str, float]:

@@ -18,6 +18,8 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.log.scan.follow_turns import FollowTurns
 
+# Pages that a scan reads while it writes one: one reader thread waits for the disk while another checks and copies.
+PAGES_AHEAD: Final = 2
 # Copies of a page while its response is written: its columns, the response made of them, and gRPC's copy of that.
 _COPIES: Final = 3
 # Other readers that are checked when one releases memory.
@@ -123,32 +125,53 @@ class _Waiter:
 
 
 class ReadMemory:
-    """The memory of one scan: pages read ahead, and the one whose response is being written."""
+    """The memory of one scan: pages read ahead, and those whose responses are being written.
+
+    It holds the columns of its pages, and the copies that their responses need.
+    """
 
     def __init__(self, budget: ReadBudget, reader: _Reader) -> None:
         self._budget = budget
         self._reader = reader
-        self._held_bytes = 0
+        self._columns_bytes = 0
+        # Bytes of the columns that may be copied at the same time.
+        self._copied_bytes = 0
         self._is_closed = False
         self._is_following = False
 
     def page_bytes(self) -> int:
-        """Return the maximum size of a page; a single entry may be larger."""
-        return max(1, self._part() // _COPIES)
+        """Return the maximum size of a page that leaves room for ``PAGES_AHEAD``; an entry may be larger."""
+        return max(1, self._part() // (_COPIES + PAGES_AHEAD))
 
     @property
     def holds_nothing(self) -> bool:
         """True if it holds no memory, so that ``take`` may be called."""
-        return not self._held_bytes
+        return not self._columns_bytes
 
     def try_take(self, size_bytes: int) -> bool:
-        """Reserve memory for a page of columns; return False if the scan or its reader has too much already."""
-        if self._held_bytes:
-            may = self._held_bytes + _COPIES * size_bytes <= self._part()
+        """Reserve memory for a page of columns, written together with what is held.
+
+        Returns:
+            False if the scan or its reader has too much already.
+        """
+        return self._try_take(size_bytes, self._copied_bytes + size_bytes)
+
+    def try_take_ahead(self, size_bytes: int) -> bool:
+        """Reserve memory for a page of columns, written after what is held: only the largest page needs copies.
+
+        Returns:
+            False if the scan or its reader has too much already.
+        """
+        return self._try_take(size_bytes, max(self._copied_bytes, size_bytes))
+
+    def _try_take(self, size_bytes: int, copied_bytes: int) -> bool:
+        columns_bytes = self._columns_bytes + size_bytes
+        if self._columns_bytes:
+            may = _held_bytes(columns_bytes, copied_bytes) <= self._part()
         else:
             may = not self._reader.waiters and self.may_begin(size_bytes)
         if may:
-            self.note_taken(size_bytes)
+            self._change(columns_bytes, copied_bytes)
         return may
 
     async def take(self, size_bytes: int) -> None:
@@ -157,7 +180,7 @@ class ReadMemory:
         Raises:
             RateLimitRejectedError: No memory within READ_MEMORY_WITHIN_S. The scan may be resumed.
         """
-        assert not self._held_bytes
+        assert self.holds_nothing
         if self.try_take(size_bytes):
             return
         waiter = _Waiter(self, size_bytes)
@@ -172,7 +195,8 @@ class ReadMemory:
 
     def give_back(self, size_bytes: int) -> None:
         """Release pages of this size together, whose responses the client has received."""
-        self._change(-_COPIES * size_bytes)
+        columns_bytes = self._columns_bytes - size_bytes
+        self._change(columns_bytes, min(self._copied_bytes, columns_bytes))
 
     def may_begin(self, size_bytes: int) -> bool:
         """Return whether a scan that holds nothing may read a page of this size."""
@@ -183,8 +207,9 @@ class ReadMemory:
         return needed <= self._budget.free_bytes(self._reader) // 2
 
     def note_taken(self, size_bytes: int) -> None:
-        """Reserve a page, including the copies that will be made of it."""
-        self._change(_COPIES * size_bytes)
+        """Reserve a page for a scan that holds nothing, including the copies that will be made of it."""
+        assert self.holds_nothing
+        self._change(size_bytes, size_bytes)
 
     async def next_turn(self) -> None:
         """Wait for a turn of this reader's following scans."""
@@ -206,18 +231,19 @@ class ReadMemory:
         if self._is_closed:
             return
         self._is_closed = True
-        self._change(-self._held_bytes)
+        self._change(0, 0)
         self._budget.close(self._reader)
 
     def _part(self) -> int:
-        free = self._budget.free_bytes(self._reader) + self._held_bytes
+        free = self._budget.free_bytes(self._reader) + _held_bytes(self._columns_bytes, self._copied_bytes)
         return max(SMALL_PAGE_BYTES, free // SCAN_PART)
 
-    def _change(self, by_bytes: int) -> None:
-        self._held_bytes += by_bytes
+    def _change(self, columns_bytes: int, copied_bytes: int) -> None:
         # A scan releases only what it has taken, and nothing after ``close``.
-        assert 0 <= self._held_bytes
-        self._budget.change(self._reader, by_bytes)
+        assert 0 <= copied_bytes <= columns_bytes
+        before_bytes = _held_bytes(self._columns_bytes, self._copied_bytes)
+        self._columns_bytes, self._copied_bytes = columns_bytes, copied_bytes
+        self._budget.change(self._reader, _held_bytes(columns_bytes, copied_bytes) - before_bytes)
 
     def _starved(self) -> RateLimitRejectedError:
         used = self._reader.used_bytes
@@ -227,3 +253,7 @@ class ReadMemory:
             "raise limits.max_unread_bytes; this scan can be resumed",
             limit="unread_bytes", retry_after_ms=_RETRY_AFTER_MS,
         )  # fmt: skip
+
+
+def _held_bytes(columns_bytes: int, copied_bytes: int) -> int:
+    return columns_bytes + (_COPIES - 1) * copied_bytes

@@ -14,7 +14,7 @@ from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.scan.positions import check_not_trimmed
-from tidelog_server.log.scan.read_budget import ReadMemory
+from tidelog_server.log.scan.read_budget import PAGES_AHEAD, ReadMemory
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import VchannelTail
 
@@ -23,8 +23,6 @@ Result = TypeVar("Result")
 # Headers that a scan reads ahead, shared among its sources: about 100 kB of memory.
 _LOOK_AHEAD: Final = 1_024
 _MIN_LOOK_AHEAD: Final = 16
-# Pages read ahead: one reader thread waits for the disk while another checks and copies.
-_PAGES_AHEAD: Final = 2
 _SECOND_PAGE_BYTES: Final = 128 * KIB
 # Of a larger entry, a scan delivers this much first: the caller waits for it, and may need no more.
 _FIRST_PIECE_BYTES: Final = 64 * KIB
@@ -145,7 +143,7 @@ class Scanner:
 
     While the caller sends a page, the next ones are read.
 
-    Memory: the columns of ``_PAGES_AHEAD`` + 1 pages, as far as ``memory`` permits, and headers of ``_LOOK_AHEAD``
+    Memory: the columns of ``PAGES_AHEAD`` + 1 pages, as far as ``memory`` permits, and headers of ``_LOOK_AHEAD``
     entries. The memory of a page is released when the next one is requested.
     """
 
@@ -310,7 +308,7 @@ class Scanner:
                     del page
                 if len(self._reading) > pages_ahead:
                     # Not from the start, so that the first page is delivered early.
-                    pages_ahead = min(pages_ahead + 1, _PAGES_AHEAD)
+                    pages_ahead = min(pages_ahead + 1, PAGES_AHEAD)
                     yield await self._next_page(is_last=not merge)
                 # Let other tasks run even if everything came from memory, or no entry was wanted.
                 await asyncio.sleep(0)
@@ -328,7 +326,7 @@ class Scanner:
         """Start to read a page; until there is memory for it, yield the pages started before it."""
         if not chosen:
             return
-        while not self._memory.try_take(size_bytes):
+        while not self._memory.try_take_ahead(size_bytes):
             if not self._reading:
                 await self._memory.take(size_bytes)
                 break

@@ -20,7 +20,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.log.scan import read_budget
 from tidelog_server.log.scan.follow_turns import _CROWD_STEP, _STEP, FollowTurns, _Pace
-from tidelog_server.log.scan.read_budget import ReadBudget, ReadMemory
+from tidelog_server.log.scan.read_budget import PAGES_AHEAD, ReadBudget, ReadMemory
 
 TOTAL = 256 * MIB
 PAGE = 1 * MIB
@@ -54,6 +54,32 @@ def test_another_reader_always_finds_memory_for_a_page(hostile: int) -> None:
         good.give_back(PAGE)
 
 
+def test_pages_are_read_ahead_with_the_copies_of_one() -> None:
+    budget = ReadBudget(TOTAL)
+    memory = budget.memory("a")
+    page_bytes = memory.page_bytes()
+    for pages in range(1, 1 + PAGES_AHEAD + 1):
+        assert memory.try_take_ahead(page_bytes)
+        assert budget.used_bytes == (pages + COPIES - 1) * page_bytes
+    assert not memory.try_take_ahead(page_bytes)
+    # The largest page that is held determines the copies.
+    memory.give_back(page_bytes)
+    assert memory.try_take_ahead(page_bytes // 2)
+    assert budget.used_bytes == (PAGES_AHEAD + COPIES - 1) * page_bytes + page_bytes // 2
+    for size_bytes in (page_bytes, page_bytes, page_bytes // 2):
+        memory.give_back(size_bytes)
+    assert (budget.used_bytes, memory.holds_nothing) == (0, True)
+
+
+@pytest.mark.parametrize("scans", [1, 10, 1_000])
+def test_scans_that_read_ahead_have_at_most_a_third(scans: int) -> None:
+    budget = ReadBudget(TOTAL)
+    for memory in [budget.memory("a") for _ in range(scans)]:
+        while memory.try_take_ahead(min(PAGE, memory.page_bytes())):
+            pass
+    assert 0 < budget.used_bytes <= TOTAL // 3 + scans * SMALL_PAGE_BYTES
+
+
 def test_a_small_page_is_never_refused() -> None:
     budget = ReadBudget(TOTAL)
     neglected(budget, "a")
@@ -69,7 +95,7 @@ def test_the_first_page_of_a_reader_may_be_of_any_size() -> None:
 
 async def test_scans_wait_in_order_and_go_on_when_memory_is_given_back() -> None:
     budget = ReadBudget(TOTAL)
-    held = [memory for memory in neglected(budget, "a") if memory._held_bytes]
+    held = [memory for memory in neglected(budget, "a") if not memory.holds_nothing]
     waiting = [budget.memory("a") for _ in range(3)]
     tasks = [asyncio.create_task(memory.take(PAGE)) for memory in waiting]
     await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from tidelog_server.commands.bench.channel import bench_vchannels
 from tidelog_server.commands.bench.floors.disk_floor import Grouping, grouping_between, measure_disk_floor
 from tidelog_server.commands.bench.payloads import distinct_payloads
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
-from tidelog_server.commands.bench.server_process import ServerProcess, Target
+from tidelog_server.commands.bench.server_process import ServerProcess, Target, cpu_s_per_gb
 
 FLOOR_NAME: Final = "rocksdict alone, same batches, as many per sync"
 # Minimum messages of a run that also measures the rate over time.
@@ -123,13 +123,15 @@ async def _measure_rounds(run: _Run) -> Report:
     plain_s: list[float] = []
     floors_s: list[float] = []
     rounds_s: list[float] = []
+    cpu_s: list[float] = []
     for _ in range(_ROUNDS):
-        before = await run.metrics()
+        before, before_s = await run.metrics(), run.target.cpu_s()
         for _ in range(_TURNS):
             await _take_turns(run, load, numbered_s, plain_s)
         messages = _TURNS * load.messages
         # The server groups numbered and unnumbered batches in the same way.
         grouping = grouping_between(before, await run.metrics(), 2 * messages)
+        cpu_s += cpu_s_per_gb(before_s, run.target.cpu_s(), 2 * messages * run.settings.size).values()
         floors_s.append(await run.floor_s(grouping, messages))
         rounds_s.append(sum(numbered_s[-_TURNS:]))
     report = _report(run, _ROUNDS * _TURNS * load.messages, sum(numbered_s), sum(floors_s))
@@ -137,6 +139,8 @@ async def _measure_rounds(run: _Run) -> Report:
         "numbered_to_unnumbered": _median_ratio(plain_s, numbered_s),
         "numbered_to_unnumbered_in_all": sum(plain_s) / sum(numbered_s),
     }
+    if cpu_s:
+        details["server_cpu_s_per_gb"] = statistics.median(cpu_s)
     return replace(report, ratio=_median_ratio(floors_s, rounds_s), details=details)
 
 

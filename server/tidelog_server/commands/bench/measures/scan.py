@@ -17,7 +17,7 @@ from tidelog_server.commands.bench.floors.grpc_floor import grpc_floor
 from tidelog_server.commands.bench.floors.grpc_floor_server import OPTIONS
 from tidelog_server.commands.bench.payloads import distinct_payloads
 from tidelog_server.commands.bench.report import Floor, Report
-from tidelog_server.commands.bench.server_process import Target
+from tidelog_server.commands.bench.server_process import Target, cpu_s_per_gb
 
 _ROUNDS: Final = 3
 _SCAN_METHOD: Final = "/tidelog.v1.WalService/Scan"
@@ -29,12 +29,14 @@ class _Rates:
 
     Attributes:
         floor, tuned_floor: A bare gRPC stream with default settings, and with our settings.
+        cpu_s_per_gb: CPU seconds of the server for each GB of raw batches; empty if the benchmark did not start it.
     """
 
     payloads: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
     floor: list[float] = field(default_factory=list)
     tuned_floor: list[float] = field(default_factory=list)
+    cpu_s_per_gb: list[float] = field(default_factory=list)
 
 
 async def measure_scan(target: Target, folder: Path, *, messages: int, size: int, per_batch: int) -> Report:
@@ -56,7 +58,9 @@ async def measure_scan(target: Target, folder: Path, *, messages: int, size: int
         for _ in range(_ROUNDS):
             for floor, found in ((bare, rates.floor), (tuned, rates.tuned_floor)):
                 found.append(await floor.stream_megabytes_per_second(count=count, size_bytes=size_bytes // count))
+            before_s = target.cpu_s()
             rates.raw.append(await _raw_rate(raw, vchannels[0]))
+            rates.cpu_s_per_gb.extend(cpu_s_per_gb(before_s, target.cpu_s(), size_bytes).values())
             rates.payloads.append(messages / await _payload_seconds(client, vchannels[0], messages))
     settings: dict[str, object] = {
         "messages": messages, "size": size, "batch_messages": per_batch,
@@ -108,6 +112,9 @@ def _raw_scan(raw: grpc.aio.Channel, vchannel: str) -> AsyncIterator[bytes]:
 
 
 def _report(target: Target, settings: dict[str, object], rates: _Rates) -> Report:
+    details = {"floor_with_our_settings_megabytes_per_second": statistics.median(rates.tuned_floor)}
+    if rates.cpu_s_per_gb:
+        details["server_cpu_s_per_gb"] = statistics.median(rates.cpu_s_per_gb)
     return Report(
         name="scan",
         settings=settings,
@@ -118,5 +125,5 @@ def _report(target: Target, settings: dict[str, object], rates: _Rates) -> Repor
             "a bare gRPC server stream of as large messages", "megabytes_per_second", statistics.median(rates.floor)
         ),
         ratio=statistics.median(ours / floor for ours, floor in zip(rates.raw, rates.floor, strict=True)),
-        details={"floor_with_our_settings_megabytes_per_second": statistics.median(rates.tuned_floor)},
+        details=details,
     )
