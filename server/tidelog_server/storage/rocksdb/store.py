@@ -483,7 +483,8 @@ class RocksdbLogStore:
         self.sync()
 
     def _write(self, batch: WriteBatch) -> None:
-        self._or_stop(_WRITING, lambda: self._engine.db.write(batch))
+        with self._wal_size.writing:
+            self._or_stop(_WRITING, lambda: self._engine.db.write(batch))
 
     def _check_works(self, effect: Effect = Effect.NONE) -> None:
         if self._failure is not None:
