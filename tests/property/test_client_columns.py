@@ -70,18 +70,19 @@ def test_the_wire_carries_columns_unchanged(messages: list[Message]) -> None:
     ),
     st.integers(0, (1 << 64) - 1),
     st.booleans(),
+    st.integers(0, (1 << 64) - 1),
 )
 def test_a_response_means_what_protobuf_says(
-    entries: list[tuple[int, int, bytes, list[Message]]], watermark: int, caught_up: bool
+    entries: list[tuple[int, int, bytes, list[Message]]], watermark: int, caught_up: bool, end_tick: int
 ) -> None:
-    response = wal_service_pb2.ScanResponse(watermark=watermark, caught_up=caught_up)
+    response = wal_service_pb2.ScanResponse(watermark=watermark, caught_up=caught_up, end_tick=end_tick)
     for source, base_tick, deltas, messages in entries:
         columns = columns_to_wire(encode_messages(messages))
         response.entries.add(source=source, base_tick=base_tick, tick_deltas=deltas, columns=columns)
 
     page = scan_page(response.SerializeToString())
 
-    assert (page.watermark, page.caught_up) == (watermark, caught_up)
+    assert (page.watermark, page.caught_up, page.end_tick) == (watermark, caught_up, end_tick)
     assert [(entry.source, entry.base_tick, entry.tick_deltas) for entry in page.entries] == [
         (entry.source, entry.base_tick, entry.tick_deltas) for entry in response.entries
     ]

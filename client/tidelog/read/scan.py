@@ -75,7 +75,8 @@ class ScanCore:
         # The span of the call, if tracing is enabled.
         self._span: _tracing.Span | None = None
         self._reading: asyncio.Task[Any] | None = None
-        self._end: asyncio.Task[Tick] | None = None
+        # Of a scan up to the watermark: its end, according to the first response; 0 before that.
+        self._end_tick = 0
         self._received: _Received | None = None
         self._received_watermark = 0
         self._watermark = Tick(0)
@@ -156,8 +157,6 @@ class ScanCore:
         self._state = "closed"
         self._received = None
         self._watch.closed(self)
-        if self._end is not None:
-            self._end.cancel()
         self._hang_up()
         if self._reading is not None:
             await asyncio.wait((self._reading,))
@@ -215,10 +214,6 @@ class ScanCore:
             self._state = "ended"
             self._hang_up()
             return
-        if self._needs_end() and self._lease is not None:
-            self._end = asyncio.create_task(_take_tick(self._lease[0]), name="tidelog-scan-end")
-            # asyncio must not log its exception if the result is never used.
-            self._end.add_done_callback(_look_at)
         try:
             self._received = self._unpack(response)
         except DataLossError:
@@ -278,24 +273,12 @@ class ScanCore:
         return True
 
     def _fixed_end(self) -> int | None:
-        """Return the tick before which the scan ends, if it is known.
-
-        The end of a scan up to the current watermark must not move when the scan is reopened. So after the first
-        response a task allocates a tick from the oracle, while the scan continues. Everything that the first call can
-        deliver has a smaller tick, and the tick lies within no transaction.
-        """
+        """Return the tick before which the scan ends; None if it follows, or the server has not determined it yet."""
         if self.plan.until.kind in ("tick", "inside"):
             assert isinstance(self.plan.until.value, int)
             return self.plan.until.value
-        if self.plan.until.kind != "watermark":
-            return None
-        if self._end is None or not self._end.done() or _has_failed(self._end):
-            return None
-        return self._end.result()
-
-    def _needs_end(self) -> bool:
-        """Return whether the end tick must still be allocated: there was no attempt yet, or it failed."""
-        return self.plan.until.kind == "watermark" and (self._end is None or _has_failed(self._end))
+        # The end of a scan up to the watermark does not move when the scan is reopened.
+        return self._end_tick or None
 
     def _is_complete(self, source: Source, end: int | None) -> bool:
         return end is not None and end <= source.resume_tick(self._received_watermark) + 1
@@ -305,6 +288,8 @@ class ScanCore:
         page = scan_response.scan_page(response)
         for source, created_tick in zip(self._open_sources, page.created_ticks, strict=False):
             source.created_tick = created_tick
+        if page.end_tick and self.plan.until.kind == "watermark":
+            self._end_tick = page.end_tick
         for entry in page.entries:
             if entry.source >= len(self._open_sources):
                 raise WireFormatError(f"an entry has source {entry.source}, expected below {len(self._open_sources)}")
@@ -399,16 +384,6 @@ class AsyncScan(AsyncIterator[Batch]):
 async def _read_one(call: Any) -> bytes | None:
     response = await call.read()
     return None if response is grpc.aio.EOF else response
-
-
-async def _take_tick(transport: Transport) -> Tick:
-    request = wal_service_pb2.AllocateTicksRequest(count=1)
-    answer = await transport.call(transport.services.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
-    return Tick(answer.first_tick)
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

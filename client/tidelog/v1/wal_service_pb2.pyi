@@ -300,18 +300,20 @@ class ScanRequest(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[ScanSource, _Mapping]]] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., filters: _Optional[_Iterable[_Union[DeliverFilter, _Mapping]]] = ..., end: _Optional[_Union[ScanEnd, _Mapping]] = ..., format: _Optional[_Union[ScanFormat, str]] = ..., max_response_bytes: _Optional[int] = ..., watermark_interval_ms: _Optional[int] = ...) -> None: ...
 
 class ScanResponse(_message.Message):
-    __slots__ = ("entries", "rows", "watermark", "caught_up", "created_ticks")
+    __slots__ = ("entries", "rows", "watermark", "caught_up", "created_ticks", "end_tick")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     CREATED_TICKS_FIELD_NUMBER: _ClassVar[int]
+    END_TICK_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[_message_pb2.Entry]
     rows: _containers.RepeatedCompositeFieldContainer[_message_pb2.Row]
     watermark: int
     caught_up: bool
     created_ticks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ..., created_ticks: _Optional[_Iterable[int]] = ...) -> None: ...
+    end_tick: int
+    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ..., created_ticks: _Optional[_Iterable[int]] = ..., end_tick: _Optional[int] = ...) -> None: ...
 
 class PlanScanRequest(_message.Message):
     __slots__ = ("vchannels", "begin_tick", "end_tick", "min_splits", "max_messages_per_split", "max_bytes_per_split", "created_ticks")

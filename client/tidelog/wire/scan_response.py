@@ -17,6 +17,7 @@ _RESPONSE_ENTRIES: Final = tag_of(wal_service_pb2.ScanResponse.ENTRIES_FIELD_NUM
 _RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD_NUMBER, VARINT)
 _RESPONSE_CREATED_TICKS: Final = tag_of(wal_service_pb2.ScanResponse.CREATED_TICKS_FIELD_NUMBER, LENGTH)
 _RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)
+_RESPONSE_END_TICK: Final = tag_of(wal_service_pb2.ScanResponse.END_TICK_FIELD_NUMBER, VARINT)
 _ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
 _ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
 _ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
@@ -83,6 +84,7 @@ class ScanPage:
     watermark: int = 0
     caught_up: bool = False
     created_ticks: Sequence[int] = ()
+    end_tick: int = 0
 
 
 def scan_page(response: bytes) -> ScanPage:
@@ -101,6 +103,8 @@ def scan_page(response: bytes) -> ScanPage:
             page.caught_up = bool(value)
         elif tag == _RESPONSE_CREATED_TICKS:
             page.created_ticks = varints(value)
+        elif tag == _RESPONSE_END_TICK:
+            page.end_tick = value
     return page
 
 

@@ -52,16 +52,32 @@ async def test_a_bounded_scan_keeps_the_end_that_it_began_with() -> None:
             await direct.append("orders/0", payload)
         async with client.scan("orders/0", max_response_bytes=1) as scan:
             seen = list((await anext(scan)).payloads)
-            # The append below is later than the scan's end. The cut comes after the scan has received that end, which
-            # it requests while it is read.
-            assert scan.core._end is not None
-            await scan.core._end
             await direct.append("orders/0", b"later")
             proxy.cut()
             async for batch in scan:
                 seen.extend(batch.payloads)
 
     assert seen == expected
+
+
+async def test_a_bounded_scan_of_several_vchannels_keeps_whole_transactions() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        for i in range(200):
+            await direct.append("orders/0", b"%d" % i)
+        # The last one on orders/0 is in the middle of the transaction.
+        async with direct.txn() as txn:
+            await txn.append("orders/0", [b"in 0", b"in 0"])
+            await txn.append("orders/1", [b"in 1", b"in 1"])
+        async with client.scan(["orders/0", "orders/1"], max_response_bytes=1) as scan:
+            seen = list((await anext(scan)).payloads)
+            async with direct.txn() as txn:
+                await txn.append("orders/1", b"later")
+                await txn.append("orders/0", b"later")
+            proxy.cut()
+            async for batch in scan:
+                seen.extend(batch.payloads)
+
+    assert seen == [*(b"%d" % i for i in range(200)), b"in 0", b"in 0", b"in 1", b"in 1"]
 
 
 async def test_an_append_cut_off_before_its_answer_has_an_unknown_outcome() -> None:

@@ -107,6 +107,18 @@ async def test_a_bounded_scan_yields_exactly_what_it_asks_for(build: Any, keeps:
             assert found == [row for row in rows if row[0] in names and keeps(row, tick)]
 
 
+@pytest.mark.parametrize("scan_format", [ROWS, COLUMNS])
+async def test_the_first_response_of_a_scan_up_to_the_watermark_has_its_end(scan_format: int) -> None:
+    async with running_server() as server, connected(server) as client:
+        rows = await filled(client)
+        first, *others = await client.scan(*ALL, format=scan_format, max_response_bytes=1)
+        assert others
+        assert not any(response.end_tick for response in others)
+        again = await client.scan(*ALL, format=scan_format, end=wal.ScanEnd(before_tick=first.end_tick))
+        assert read(again, ALL) == rows
+        assert not any(response.end_tick for response in again)
+
+
 def types(*numbers: int) -> wal.DeliverFilter:
     return wal.DeliverFilter(message_types=wal.MessageTypes(types=numbers))
 

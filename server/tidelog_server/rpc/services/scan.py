@@ -1,5 +1,6 @@
 """Scan and PlanScan."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from tidelog.v1 import wal_service_pb2
@@ -57,12 +58,12 @@ class ScanCalls:
             if wants_rows(request.format)
             else ColumnEncoder(names, filters)
         )
-        # Sent once: a client that resumes the scan means these incarnations of the channels.
-        created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
-        prefix = created.SerializeToString()
+        prefix: bytes | None = None
         metrics, access = self._node.metrics, current_access()
         async with self._vchannels.scanner(sources, plan, caller_of(context)) as scanner:
             async for page in scanner.pages():
+                if prefix is None:
+                    prefix = self._first_fields(sources, plan)
                 for response, messages in encoder.responses(page):
                     # Concatenated serialised messages are one merged message.
                     encoded, prefix = prefix + response if prefix else response, b""
@@ -76,6 +77,17 @@ class ScanCalls:
                     if access is not None:
                         await access.quota.sent(size_bytes)
                 del page
+
+    def _first_fields(self, sources: Sequence[ScanSource], plan: ScanPlan) -> bytes:
+        """Return what the first response has for a client that resumes the scan, serialised.
+
+        Ordering: after the scan has begun, so that everything it delivers is before its end.
+        """
+        response = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
+        if plan.ends_at_durable:
+            # Ticks of a transaction are allocated together.
+            response.end_tick = self._node.shared.oracle.last + 1
+        return response.SerializeToString()
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
         """Choose an end tick, and divide the range before it into splits."""
