@@ -12,9 +12,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import group_service_pb2, message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog.wire import scan_response as wire
+from tidelog.wire.consume_response import consume_response, consumed_page
 from tidelog.wire.layout import COLUMN_NAMES
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc.columns.view import ColumnsView
@@ -221,3 +222,27 @@ def test_a_scan_response_is_what_protobuf_would_write(
         )  # fmt: skip
     response = wal_service_pb2.ScanResponse.FromString(wire.scan_response(parts, watermark, is_caught_up=is_caught_up))
     assert response == expected
+
+
+@given(st.lists(st.lists(st.tuples(uint64, st.binary(max_size=20)), max_size=3), max_size=3), uint64)
+def test_a_consume_response_is_what_protobuf_would_write(pages: list[list[tuple[int, bytes]]], next_tick: int) -> None:
+    written = [
+        wire.scan_response(
+            [part for tick, payloads in page for part in wire.entry_parts(0, tick, b"", of_columns(payloads))],
+            0, is_caught_up=False,
+        )
+        for page in pages
+    ]  # fmt: skip
+    encoded = consume_response(written, next_tick)
+    expected = group_service_pb2.ConsumeResponse.FromString(encoded)
+    assert expected.next_tick == next_tick
+    assert expected.messages == wal_service_pb2.ScanResponse.FromString(b"".join(written))
+    page = consumed_page(expected.SerializeToString())
+    assert page.next_tick == next_tick
+    assert [(each.base_tick, bytes(each.columns)) for each in page.messages.entries] == [
+        (base_tick, of_columns(payloads)) for page in pages for base_tick, payloads in page
+    ]
+
+
+def of_columns(payloads: bytes) -> bytes:
+    return message_pb2.Columns(payloads=payloads).SerializeToString()

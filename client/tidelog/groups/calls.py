@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Final, Unpack
 
-from tidelog.errors import GroupNotFoundError, InvalidRequestError
+from tidelog.errors import GroupNotFoundError, InvalidRequestError, ServerError
 from tidelog.groups import types as _wire_group
 from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupPosition, GroupSummary
@@ -17,7 +17,8 @@ from tidelog.types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
-from tidelog.wire import scan_response
+from tidelog.wire.consume_response import consumed_page
+from tidelog.wire.protowire import WireFormatError
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
 _MAX_WAIT_S: Final = 60.0
@@ -200,9 +201,15 @@ class AsyncGroupCalls(ServiceCalls):
         finally:
             transport.release(connection)
         name = vchannel if "/" in vchannel else f"{vchannel}/0"
-        page = scan_response.scan_page(answer.messages.SerializeToString())
-        batches = [batch for entry in page.entries for batch in batches_of(name, entry)]
-        return Consumed(batches, Tick(answer.next_tick))
+        try:
+            page = consumed_page(answer)
+            batches = [batch for entry in page.messages.entries for batch in batches_of(name, entry)]
+        except WireFormatError as error:
+            raise ServerError(
+                f"the server's response to a call of consume is malformed ({error}): check proxies between client and "
+                "server"
+            ) from error
+        return Consumed(batches, Tick(page.next_tick))
 
     async def _consume(
         self,
@@ -211,13 +218,13 @@ class AsyncGroupCalls(ServiceCalls):
         request: pb.ConsumeRequest,
         consume_id: int | None,
         wait_s: float,
-    ) -> pb.ConsumeResponse:
-        """Make a call; one that commits has a consume id, so that it can be retried."""
+    ) -> bytes:
+        """Return the serialised response of a call; one that commits has a consume id, so that it can be retried."""
         commit = request.mode == pb.CONSUME_MODE_AT_ONCE
         with transport.consume_ids.one(consume_id) if commit else nullcontext(0) as number:
             request.consume_id = number
-            answer: pb.ConsumeResponse = await transport.call(
-                connection.groups.Consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
+            answer: bytes = await transport.call(
+                connection.consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
                 is_idempotent=True,
                 # Why: a close must not wait for messages that may never arrive.
                 holds_close=commit and not wait_s,

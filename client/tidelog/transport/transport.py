@@ -123,7 +123,7 @@ class Connection:
     Attributes:
         channel: Its gRPC channel.
         append_stream: Method AppendStream, with requests as bytes.
-        scan: Method Scan, with responses as bytes.
+        scan, consume: Methods Scan and Consume, with responses as bytes.
         join_group: Method JoinGroup.
         wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals, mailboxes, blobs: Stubs.
         scans: Number of scans and long-waiting calls in progress on it.
@@ -132,6 +132,7 @@ class Connection:
     channel: grpc.aio.Channel
     append_stream: Any
     scan: Any
+    consume: Any
     join_group: Any
     wal: Any
     channels: Any
@@ -427,13 +428,16 @@ class Transport:
         scan: Any = channel.unary_stream(
             "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
         )
+        consume: Any = channel.unary_unary(
+            "/tidelog.v1.GroupService/Consume", request_serializer=group_service_pb2.ConsumeRequest.SerializeToString
+        )
         join_group: Any = channel.stream_stream(
             "/tidelog.v1.GroupService/JoinGroup",
             request_serializer=group_service_pb2.JoinGroupRequest.SerializeToString,
             response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
         )
         stubs = (kind(channel) for kind in _STUBS)
-        return Connection(channel, append_stream, scan, join_group, *stubs)
+        return Connection(channel, append_stream, scan, consume, join_group, *stubs)
 
 
 async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:

@@ -87,7 +87,7 @@ class ScanPage:
     end_tick: int = 0
 
 
-def scan_page(response: bytes) -> ScanPage:
+def scan_page(response: bytes | memoryview) -> ScanPage:
     """Parse a serialised ScanResponse. The entries' columns are views into ``response``.
 
     Raises:

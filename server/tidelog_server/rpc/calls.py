@@ -80,8 +80,8 @@ class CallSupervisor:
     def handlers(self, service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
         """Return the handlers of ``service``; ``methods`` has exactly one for each of its methods.
 
-        A unary method takes (request, context) and returns the response. A server stream takes the same and writes
-        bytes. A bidirectional stream takes an iterator of request bytes, and writes bytes.
+        A unary method takes (request, context) and returns the response, as a message or as bytes. A server stream
+        takes the same and writes bytes. A bidirectional stream takes an iterator of request bytes, and writes bytes.
         """
         assert set(methods) == set(service.methods_by_name)
         table = {name: self._handler(service.methods_by_name[name], method) for name, method in methods.items()}
@@ -95,9 +95,7 @@ class CallSupervisor:
             return grpc.stream_stream_rpc_method_handler(call)
         if is_stream:
             return grpc.unary_stream_rpc_method_handler(call)
-        return grpc.unary_unary_rpc_method_handler(
-            call, response_serializer=lambda response: response.SerializeToString()
-        )
+        return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialized)
 
     def local(self, descriptor: MethodDescriptor, method: Method, parse: Callable[[Any], Message]) -> Method:
         """Return what makes a call of ``method`` that did not arrive by gRPC, behind the same checks.
@@ -232,6 +230,10 @@ class CallSupervisor:
         if isinstance(error, RateLimitRejectedError) and "retry_after_ms" in error.values:
             await asyncio.sleep(REFUSAL_DELAY_S)
         await context.abort(status.code_of(error), status.text_of(error), status.trailing_metadata_of(error))
+
+
+def _serialized(response: Message | bytes) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()
 
 
 def _parser(descriptor: MethodDescriptor) -> Parse:

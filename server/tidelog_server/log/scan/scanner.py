@@ -86,6 +86,7 @@ class ScanPlan:
         broadcast_types: Types of broadcasts to deliver; None for all.
         max_page_bytes: Bytes of columns at which a page ends.
         watermark_interval_s: Maximum interval between watermarks of a following scan.
+        reads_ahead: False if the caller is likely to leave the scan before its end: no page is read before it asks.
     """
 
     ends_at_durable: bool
@@ -95,6 +96,7 @@ class ScanPlan:
     watermark_interval_s: float
     cuts_transactions: bool = False
     broadcast_types: frozenset[int] | None = None
+    reads_ahead: bool = True
 
 
 @dataclass(slots=True)
@@ -288,6 +290,7 @@ class Scanner:
         heapq.heapify(merge)
         chosen: _Chosen = []
         page_bytes = page_entries = pages_ahead = 0
+        max_ahead = PAGES_AHEAD if self._plan.reads_ahead else 0
         limit_bytes = self._page_limit()
         while merge:
             source = self._sources[merge[0][1]]
@@ -308,7 +311,7 @@ class Scanner:
                     del page
                 if len(self._reading) > pages_ahead:
                     # Not from the start, so that the first page is delivered early.
-                    pages_ahead = min(pages_ahead + 1, PAGES_AHEAD)
+                    pages_ahead = min(pages_ahead + 1, max_ahead)
                     yield await self._next_page(is_last=not merge)
                 # Let other tasks run even if everything came from memory, or no entry was wanted.
                 await asyncio.sleep(0)

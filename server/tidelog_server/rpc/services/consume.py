@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from tidelog.v1 import group_service_pb2 as pb
-from tidelog.v1 import wal_service_pb2
+from tidelog.wire.consume_response import consume_response
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
@@ -57,8 +57,8 @@ class ConsumeCalls:
         self._vchannels = vchannels
         self._node = node
 
-    async def consume(self, request: pb.ConsumeRequest, context: Context) -> pb.ConsumeResponse:
-        """Return the next messages, and move the position past them if the mode is AT_ONCE."""
+    async def consume(self, request: pb.ConsumeRequest, context: Context) -> bytes:
+        """Return the next messages, serialised, and move the position past them if the mode is AT_ONCE."""
         wanted = self._checked(request, context)
         groups = self._groups
         deadline_s = self._node.shared.clock.monotonic_s() + wanted.wait_s
@@ -112,7 +112,7 @@ class ConsumeCalls:
         source = ScanSource(0, wanted.log, wanted.vchannel, Tick(begin_tick))
         plan = ScanPlan(
             ends_at_durable=end_tick is None, end_tick=end_tick, message_types=None, max_page_bytes=wanted.max_bytes,
-            watermark_interval_s=_WATERMARK_INTERVAL_S, cuts_transactions=True,
+            watermark_interval_s=_WATERMARK_INTERVAL_S, cuts_transactions=True, reads_ahead=False,
         )  # fmt: skip
         taken: list[Piece] = []
         messages = size_bytes = 0
@@ -122,7 +122,11 @@ class ConsumeCalls:
                     if messages >= wanted.max_messages or (taken and size_bytes >= wanted.max_bytes):
                         return taken
                     end = min(piece.end, piece.begin + wanted.max_messages - messages)
-                    taken.append(replace(piece, end=end))
+                    if taken and taken[-1].base_tick == piece.base_tick:
+                        # The rest of an entry of which the scan has delivered the beginning first.
+                        taken[-1] = replace(taken[-1], end=end)
+                    else:
+                        taken.append(replace(piece, end=end))
                     messages += end - piece.begin
                     size_bytes += len(piece.columns) * (end - piece.begin) // piece.count
         return taken
@@ -147,10 +151,8 @@ class ConsumeCalls:
         return True
 
 
-def _response(wanted: _Wanted, pieces: Sequence[Piece], next_tick: int) -> pb.ConsumeResponse:
+def _response(wanted: _Wanted, pieces: Sequence[Piece], next_tick: int) -> bytes:
     names, filters = [wanted.vchannel.name], Filters(())
     encoder = RowEncoder(names, filters, MAX_RESPONSE_BYTES) if wanted.as_rows else ColumnEncoder(names, filters)
-    response = pb.ConsumeResponse(messages=wal_service_pb2.ScanResponse(), next_tick=next_tick)
-    for encoded, _ in encoder.responses(Page(list(pieces), NO_TICK, is_caught_up=False)):
-        response.messages.MergeFromString(encoded)
-    return response
+    pages = encoder.responses(Page(list(pieces), NO_TICK, is_caught_up=False))
+    return consume_response((page for page, _ in pages), next_tick)
