@@ -49,15 +49,29 @@ def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
         ChecksumMismatchError: The CRC does not match the columns.
         MalformedColumnsError, ReservedPropertyError: The columns contradict each other or the limits.
     """
+    _check_limits(view, size_bytes, limits)
+    actual = view.compute_crc32c()
+    if actual != view.crc32c:
+        raise ChecksumMismatchError(expected=view.crc32c, actual=actual)
+    _check_columns(view, limits)
+
+
+def check_encoded_here(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
+    """As ``check``, for a batch that this process has encoded and summed."""
+    _check_limits(view, size_bytes, limits)
+    _check_columns(view, limits)
+
+
+def _check_limits(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
     if view.count == 0:
         raise EmptyBatchError
     if view.count > MAX_MESSAGES_PER_BATCH:
         raise BatchTooLargeError(actual=view.count, maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
     if size_bytes > limits.max_batch_bytes:
         raise BatchTooLargeError(actual=size_bytes, maximum=limits.max_batch_bytes, unit="bytes")
-    actual = view.compute_crc32c()
-    if actual != view.crc32c:
-        raise ChecksumMismatchError(expected=view.crc32c, actual=actual)
+
+
+def _check_columns(view: ColumnsView, limits: Limits) -> None:
     if not _is_lone_payload(view, limits.max_message_bytes):
         sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
         _check_size(sizes, limits.max_message_bytes, "payload")

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
@@ -31,7 +31,7 @@ from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined, Place
 from tidelog_server.rpc import status
-from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.checks import check, check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
@@ -213,7 +213,7 @@ class AppendCalls:
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
             # Checked before the rows are encoded, which blocks the event loop.
             raise BatchTooLargeError(actual=len(request.messages), maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
-        batch = self._batch(encode_rows(request.messages))
+        batch = self._batch_of_rows(request.messages)
         self._node.admission.check_room(len(batch.columns))
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -310,6 +310,12 @@ class AppendCalls:
             raise MalformedRequestError("AppendStream") from error
         check(view, len(columns), self._node.admission.limits)
         return Batch(view.count, view.message_type, view.crc32c, columns, view.txns)
+
+    def _batch_of_rows(self, messages: Sequence[message_pb2.Message]) -> Batch:
+        columns = encode_rows(messages)
+        view = ColumnsView.parse(columns)
+        check_encoded_here(view, len(columns), self._node.admission.limits)
+        return Batch(view.count, view.message_type, view.crc32c, columns)
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
         """Return the validated options. Raises InvalidRequestError."""

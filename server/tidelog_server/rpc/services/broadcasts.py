@@ -34,7 +34,7 @@ from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.append import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.checks import check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
@@ -82,7 +82,7 @@ class BroadcastService:
         keys = _resource_keys(request.resource_keys)
         columns = encode_rows([request.message])
         view = ColumnsView.parse(columns)
-        check(view, len(columns), self._node.admission.limits)
+        check_encoded_here(view, len(columns), self._node.admission.limits)
         for size_bytes, maximum in (
             (len(columns), MAX_BROADCAST_MESSAGE_BYTES),
             (len(columns) * len(request.vchannels), MAX_BROADCAST_BYTES),
