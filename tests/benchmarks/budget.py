@@ -1,8 +1,9 @@
-"""``benchmarks budget``: what a lone operation spends its time with, stage by stage, compared with a lone append.
+"""``benchmarks budget``: what an operation spends its time with, stage by stage, compared with a lone append.
 
 Method: one operation after the other, with times at the points of ``stamps`` in client and server. A stage is the time
-between two points that follow each other, as the median over all operations. Deliveries have no stages: an append and
-a page of the follower are under way at the same time.
+between two points that follow each other, as the median over all operations. Concurrent appends share one request, so
+the stages of the first one are those of all. Deliveries have no stages: an append and a page of the follower are under
+way at the same time.
 """
 
 import asyncio
@@ -14,29 +15,37 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks import stamps
-from benchmarks.stamps import CLIENT_POINTS, SERVER_POINTS, Stamps
+from benchmarks.stamps import BROADCAST_POINTS, CLIENT_POINTS, SERVER_POINTS, Stamps
 from tidelog import AsyncClient
 from tidelog_server.commands.bench.channel import bench_vchannels
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
 from tidelog_server.commands.bench.server_process import ServerProcess
 
 _WARM_UP: Final = 300
-_BEGIN: Final = "client: call"
-# The points of an operation, in their order.
-_ORDER: Final = (
-    *(each.name for each in CLIENT_POINTS[:2]), *(each.name for each in SERVER_POINTS),
+_AT_ONCE: Final = 64
+# The stages of an operation, in their order: the first one begins with the call, each other one at a point.
+_OF_APPENDS: Final = (
+    "client: call", *(each.name for each in CLIENT_POINTS[:2]), *(each.name for each in SERVER_POINTS),
     *(each.name for each in CLIENT_POINTS[2:]),
 )  # fmt: skip
+_OF_BROADCASTS: Final = ("client: call, write; network; server: read", *(each.name for each in BROADCAST_POINTS))
 
 Operation = Callable[[AsyncClient, Sequence[str]], Awaitable[object]]
 Spans = list[tuple[int, int]]
 
 
+class Kind(NamedTuple):
+    """A kind of operation, and its stages."""
+
+    operation: Operation
+    stages: Sequence[str] = _OF_APPENDS
+
+
 async def measure_budget(folder: Path, settings: Mapping[str, str], *, operations: int, size: int) -> list[Report]:
-    """Return the budgets of an append and a transaction of ten messages on two vchannels, and deliveries of appends."""
+    """Return the budgets of the kinds of operations, each on one or two vchannels, and deliveries of appends."""
     payload = os.urandom(size)
     file = folder / "stamps.json"
     os.environ[stamps.FILE_VARIABLE] = str(file)
@@ -49,15 +58,26 @@ async def measure_budget(folder: Path, settings: Mapping[str, str], *, operation
             for vchannel in vchannels:
                 await txn.append(vchannel, [payload] * 5)
 
-    kinds: Mapping[str, Operation] = {"append": append, "transaction of 10 messages on 2 vchannels": transaction}
+    async def appends(client: AsyncClient, vchannels: Sequence[str]) -> None:
+        await asyncio.gather(*(append(client, vchannels) for _ in range(_AT_ONCE)))
+
+    async def broadcast(client: AsyncClient, vchannels: Sequence[str]) -> None:
+        await client.broadcast(vchannels, payload)
+
+    kinds = {
+        "append": Kind(append),
+        f"{_AT_ONCE} appends at once": Kind(appends),
+        "transaction of 10 messages on 2 vchannels": Kind(transaction),
+        "broadcast to 2 vchannels": Kind(broadcast, _OF_BROADCASTS),
+    }
     client_times = Stamps(CLIENT_POINTS)
     process = ServerProcess(folder / "server", settings, module="benchmarks.stamps")
     spans: dict[str, Spans] = {}
     try:
         async with AsyncClient(process.grpc) as client, bench_vchannels(client, 2) as vchannels:
-            for name, operation in kinds.items():
-                await _timed(client, vchannels, operation, _WARM_UP)
-                spans[name] = await _timed(client, vchannels, operation, operations)
+            for name, kind in kinds.items():
+                await _timed(client, vchannels, kind.operation, _WARM_UP)
+                spans[name] = await _timed(client, vchannels, kind.operation, operations)
             async with AsyncClient(process.grpc) as reader, reader.tail(vchannels[0]) as messages:
 
                 async def delivery(client: AsyncClient, vchannels: Sequence[str]) -> None:
@@ -73,7 +93,7 @@ async def measure_budget(folder: Path, settings: Mapping[str, str], *, operation
     times = {**client_times.times, **stamps.read(file)}
     append_us = percentiles(_seconds(spans["append"]))["p50"]
     deliveries = [(begin_ns, end_ns) for (begin_ns, _), end_ns in zip(begun, delivered_ns, strict=True)][_WARM_UP:]
-    reports = [_report(name, each, times, size) for name, each in spans.items()]
+    reports = [_report(name, each, kinds[name].stages, times, size) for name, each in spans.items()]
     return [_compared(report, append_us) for report in (*reports, _of_deliveries(deliveries, size))]
 
 
@@ -104,28 +124,25 @@ async def _timed(client: AsyncClient, vchannels: Sequence[str], operation: Opera
     return spans
 
 
-def _report(name: str, spans: Spans, times: Mapping[str, Sequence[int]], size: int) -> Report:
-    stages = [found for begin, end in spans if (found := _stages(begin, end, times)) is not None]
+def _report(name: str, spans: Spans, stages: Sequence[str], times: Mapping[str, Sequence[int]], size: int) -> Report:
+    points = [times[stage] for stage in stages[1:]]
+    found = [durations for span in spans if (durations := _durations(span, points)) is not None]
     return Report(
         name=f"budget, {name}",
-        settings={"operations": len(spans), "with_all_points": len(stages), "size": size},
+        settings={"operations": len(spans), "with_all_points": len(found), "size": size},
         latency_us=percentiles(_seconds(spans)),
         details={
-            f"{stage}, p50 µs": statistics.median(each[at] for each in stages) / 1e3
-            for at, stage in enumerate((_BEGIN, *_ORDER))
+            f"{stage}, p50 µs": statistics.median(each[at] for each in found) / 1e3 for at, stage in enumerate(stages)
         },
     )
 
 
-def _stages(begin: int, end: int, times: Mapping[str, Sequence[int]]) -> list[int] | None:
-    """Return the duration of each stage of an operation; None if a point is missing or out of order."""
-    moments = [begin]
-    for name in _ORDER:
-        several = times[name]
-        at = bisect_left(several, begin)
-        if at == len(several) or several[at] > end:
+def _durations(span: tuple[int, int], points: Sequence[Sequence[int]]) -> list[int] | None:
+    """Return the duration of each stage of an operation; None if it has not passed all points in their order."""
+    moments = [span[0]]
+    for times in points:
+        at = bisect_left(times, moments[-1])
+        if at == len(times) or times[at] > span[1]:
             return None
-        moments.append(several[at])
-    moments.append(end)
-    durations = [after - before for before, after in pairwise(moments)]
-    return durations if min(durations) >= 0 else None
+        moments.append(times[at])
+    return [after - before for before, after in pairwise([*moments, span[1]])]

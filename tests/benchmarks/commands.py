@@ -58,7 +58,7 @@ def budget(
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Show what lone appends and transactions spend their time with, stage by stage, and the delay of a follower."""
+    """Show what appends, transactions and broadcasts spend their time with, and the delay of a follower."""
     from benchmarks.budget import measure_budget
 
     stolen = StolenTime()

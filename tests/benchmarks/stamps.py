@@ -6,6 +6,7 @@ that the variable ``BENCHMARK_STAMPS`` names.
 """
 
 import functools
+import inspect
 import json
 import os
 import sys
@@ -57,6 +58,20 @@ SERVER_POINTS: Final = (
 )
 
 
+_BROADCASTS: Final = "tidelog_server.broadcast.service"
+BROADCAST_POINTS: Final = (
+    Point("server: check, acquire keys", "tidelog_server.rpc.services.broadcasts", "BroadcastService", "broadcast"),
+    Point("server: record the broadcast", "tidelog_server.broadcast.store", "BroadcastRecords", "accept"),
+    Point("server: submit, wait for the group", _BROADCASTS, "Broadcasts", "_append"),
+    *SERVER_POINTS[2:7],
+    Point("server: settle, return", _BROADCASTS, "Broadcasts", "_append", is_exit=True),
+    Point(
+        "server: write; network; client: read, return", "tidelog_server.rpc.services.broadcasts", "BroadcastService",
+        "broadcast", is_exit=True,
+    ),
+)  # fmt: skip
+
+
 class Stamps:
     """Times of points, in nanoseconds."""
 
@@ -80,6 +95,20 @@ class Stamps:
 def _stamped(call: Callable[..., Any], entered: list[int] | None, left: list[int] | None) -> Callable[..., Any]:
     now = time.perf_counter_ns
 
+    if inspect.iscoroutinefunction(call):
+
+        @functools.wraps(call)
+        async def stamped_coroutine(*args: Any, **kwargs: Any) -> Any:
+            if entered is not None:
+                entered.append(now())
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                if left is not None:
+                    left.append(now())
+
+        return stamped_coroutine
+
     @functools.wraps(call)
     def stamped(*args: Any, **kwargs: Any) -> Any:
         if entered is not None:
@@ -97,7 +126,7 @@ def main() -> None:
     """Run a server, and write the times of its points when it has ended."""
     from tidelog_cli import main as run
 
-    stamps = Stamps(SERVER_POINTS)
+    stamps = Stamps(list(dict.fromkeys((*SERVER_POINTS, *BROADCAST_POINTS))))
     try:
         run(["serve", *sys.argv[1:]])
     finally:
