@@ -126,12 +126,14 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule(lease=leases, status=st.sampled_from([0, 1, 1, 2, 2, 2, 4, 8]))
     def ack(self, lease: tuple[bytes, bytes], status: int) -> None:
         mid, lid = lease
-        self.release()
-        found = [row for row in self.rows if row.mid == mid and row.lid == lid]
         if status not in {1, 2}:
+            # An invalid call changes nothing: no lease is released either.
             with pytest.raises(UnableToChangeStatusError):
                 self.table.ack(mid, lid, status, self.now)
-        elif not found:
+            return
+        self.release()
+        found = [row for row in self.rows if row.mid == mid and row.lid == lid]
+        if not found:
             with pytest.raises(StaleLockError):
                 self.table.ack(mid, lid, status, self.now)
         else:
