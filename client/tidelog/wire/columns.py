@@ -314,6 +314,8 @@ def bitmap(flags: list[bool]) -> bytes:
 
 def bits(bitmap: bytes) -> list[bool]:
     """Return the flags of an Arrow bitmap, including the unused ones at the end."""
+    if not bitmap:
+        return []
     bits = bin(int.from_bytes(bitmap, "little"))[2:].zfill(8 * len(bitmap))
     return [bit == "1" for bit in reversed(bits)]
 
