@@ -355,6 +355,8 @@ class AsyncClient(
             appending = self._session().appends.append(
                 vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
             )
+        if _tracing.hooks is None:
+            return await appending
         return await _traced(vchannel, len(several), appending)
 
     async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:

@@ -189,7 +189,9 @@ class AppendQueues:
         (queue.waiting.appendleft if first else queue.waiting.append)(submission)
         queue.waiting_bytes += submission.size_bytes
         self._waiting_bytes += submission.size_bytes
-        self._list(queue)
+        # A listed queue that runs is sent in its turn.
+        if not queue.is_listed or queue.refusal is not None or queue.failure is not None:
+            self._list(queue)
 
     def _take(self, queue: AppendQueue) -> Submission:
         submission = queue.waiting.popleft()
@@ -210,7 +212,7 @@ class AppendQueues:
             self._listed.append(queue)
 
     def _compose(self, queue: AppendQueue) -> AppendBatch | None:
-        submissions, size_bytes = self._gather(queue)
+        submissions, count, size_bytes = self._gather(queue)
         if not submissions:
             return None
         try:
@@ -226,27 +228,32 @@ class AppendQueues:
             request = _wire.append_stream_request(request_id, queue.vchannel, content, queue.terms, number)
         else:
             request = _wire.transaction_request(request_id, content, queue.terms, number)
-        count = sum(submission.count for submission in submissions)
         return AppendBatch(queue, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
 
-    def _gather(self, queue: AppendQueue) -> tuple[list[Submission], int]:
-        """Take the submissions of the next batch from the queue until it is full; the first one always fits."""
+    def _gather(self, queue: AppendQueue) -> tuple[list[Submission], int, int]:
+        """Take the submissions of the next batch from the queue until it is full; the first one always fits.
+
+        Returns:
+            The submissions, the number of their messages, and their size in bytes.
+        """
         submissions: list[Submission] = []
-        count = size_bytes = 0
-        limit = queue.next_batch_limit()
-        while queue.waiting and len(submissions) < limit:
-            head = queue.waiting[0]
+        waiting, limit = queue.waiting, queue.next_batch_limit()
+        count = size_bytes = abandoned_bytes = 0
+        while waiting and len(submissions) < limit:
+            head = waiting[0]
             if head.is_abandoned:
-                self._take(queue)
+                abandoned_bytes += waiting.popleft().size_bytes
                 continue
-            count += head.count
-            size_bytes += head.size_bytes
-            is_full = count > MAX_MESSAGES_PER_BATCH or size_bytes > MAX_COALESCED_BYTES
+            new_count, new_bytes = count + head.count, size_bytes + head.size_bytes
+            is_full = new_count > MAX_MESSAGES_PER_BATCH or new_bytes > MAX_COALESCED_BYTES
             if submissions and (is_full or not _may_share(submissions[0], head)):
-                return submissions, size_bytes - head.size_bytes
+                break
             head.is_sent = True
-            submissions.append(self._take(queue))
-        return submissions, size_bytes
+            submissions.append(waiting.popleft())
+            count, size_bytes = new_count, new_bytes
+        queue.waiting_bytes -= size_bytes + abandoned_bytes
+        self._waiting_bytes -= size_bytes + abandoned_bytes
+        return submissions, count, size_bytes
 
     def _refuse(self, queue: AppendQueue, submissions: list[Submission], error: Exception) -> None:
         if len(submissions) > 1:
