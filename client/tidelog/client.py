@@ -355,8 +355,6 @@ class AsyncClient(
             appending = self._session().appends.append(
                 vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
             )
-        if _tracing.hooks is None:
-            return await appending
         return await _traced(vchannel, len(several), appending)
 
     async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:
@@ -556,10 +554,15 @@ class AsyncClient(
         return _wire.append_result(answer.result)
 
 
-async def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> AppendResult:
-    """Await ``appending``, in a span if spans are recorded."""
-    if (hooks := _tracing.hooks) is None:
-        return await appending
+def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> Awaitable[AppendResult]:
+    """Return ``appending``, in a span if spans are recorded."""
+    hooks = _tracing.hooks
+    return appending if hooks is None else _in_span(hooks, vchannel, messages, appending)
+
+
+async def _in_span(
+    hooks: _tracing.Hooks, vchannel: str, messages: int, appending: Awaitable[AppendResult]
+) -> AppendResult:
     with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=messages) as span:
         result = await appending
         span.note(first_tick=result.first_tick)

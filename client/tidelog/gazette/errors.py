@@ -106,14 +106,14 @@ class EmptyListResponseError(GazetteError):
     """No journal matches the selector of a mapping; the text is ``empty ListResponse``."""
 
     def __init__(self, message: str = EMPTY_LIST_TEXT, **details: object) -> None:
-        super().__init__(message, **details)  # type: ignore[arg-type]  # as in TidelogError
+        super().__init__(message, **details)  # type: ignore[arg-type]  # TidelogError declares them
 
 
 class MustStartReplayError(GazetteError):
     """Committed messages are no longer in the ring; the text is ``must start reader``."""
 
     def __init__(self, message: str = MUST_START_REPLAY_TEXT, **details: object) -> None:
-        super().__init__(message, **details)  # type: ignore[arg-type]  # as in TidelogError
+        super().__init__(message, **details)  # type: ignore[arg-type]  # TidelogError declares them
 
 
 class ReplayError(GazetteError):
