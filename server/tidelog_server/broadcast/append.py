@@ -12,7 +12,7 @@ from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.producers import ProducerKey, ProducerSequence
 from tidelog_server.log.append import Batch
 from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Place
 
 WINDOW_PREFIX: Final = "_broadcast-"

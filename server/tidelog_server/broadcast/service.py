@@ -39,8 +39,8 @@ from tidelog_server.core.names import parse_vchannel_name
 from tidelog_server.core.shares import Floors
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.append import Batch
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.log.protocols import Find, Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner

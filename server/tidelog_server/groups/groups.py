@@ -26,8 +26,8 @@ from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, GroupState, PositionState, Subscriber
 from tidelog_server.log.channel_log import ChannelLog
-from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend, PositionChange, Settled
 from tidelog_server.log.protocols import Find, MovePositions, Place, no_positions
 from tidelog_server.log.scan.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.metadata.shared_commits import SharedCommits

@@ -19,9 +19,10 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch
-from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
+from tidelog_server.log.committer import GroupCommitter
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
 from tidelog_server.runtime.clock import Clock

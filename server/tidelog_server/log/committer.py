@@ -16,25 +16,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
-from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorChange
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.lone_appends import LoneAppends
+from tidelog_server.log.pending import PendingAppend, PositionChange, WindowChange, side_rows_of
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.storage.log_store import NO_SIDE_ROWS, LogStore, SideRows
+from tidelog_server.storage.log_store import LogStore
 
 Result = TypeVar("Result")
 
@@ -45,67 +41,6 @@ _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
 # Groups whose figures are collected before the metrics are updated: a millisecond of work.
 _MAX_FIGURES: Final = 64
-
-
-WindowChange = tuple[ProducerKey, ProducerWindow | None]
-"""A producer's window after a batch, or None to delete it."""
-
-OutcomeChange = tuple[int, TxnOutcome | None]
-"""A staged transaction and its outcome, or None to delete it."""
-
-AppChange = tuple[AppKey, AppCommit | None]
-"""An application and its last commit, or None to delete it."""
-
-PositionChange = tuple[GroupKey, GroupPosition | None]
-"""A consumer group's position, or None to delete it."""
-
-Settled = Callable[["PendingAppend"], None]
-"""Called once with a settled append, on the event loop, before those behind it are settled.
-
-It must not raise: that would stop the log.
-"""
-
-
-@dataclass(slots=True, eq=False)
-class PendingAppend:
-    """An append between the allocation of its tick and its acknowledgement. Changed by the event loop only.
-
-    Attributes:
-        entries: Entries to write atomically, together with the changes below.
-        needs_sync: True if the acknowledgement waits for a sync.
-        on_settled: Called once on the event loop, after ``settled`` is set.
-        started_s: Time of submission on the committer's clock, set by the committer.
-        settled: True once the outcome is known.
-        failure: Cause if it was not acknowledged.
-        windows: Windows of the entries' producer, if one is named.
-        staged: Batches of a staged transaction; then there are no entries.
-        outcomes: Outcomes of staged transactions that the entries commit.
-        positions: Positions of consumer groups, with entries or alone.
-        app_commits: Last commits of applications, with the entries of prepared transactions.
-        floors: Floors of tables from which this append evicts.
-        is_duplicate: True for a retry of an earlier append, which is not written itself.
-        repetitions: Retries of this append, settled after it.
-    """
-
-    entries: Sequence[NewEntry]
-    needs_sync: bool
-    on_settled: Settled
-    started_s: float = field(default=0.0, init=False)
-    settled: bool = False
-    failure: LogFailure | None = None
-    windows: Sequence[WindowChange] = ()
-    staged: Sequence[StagedBatch] = ()
-    outcomes: Sequence[OutcomeChange] = ()
-    positions: Sequence[PositionChange] = ()
-    app_commits: Sequence[AppChange] = ()
-    floors: Sequence[FloorChange] = ()
-    is_duplicate: bool = False
-    repetitions: "list[PendingAppend] | None" = None
-
-    @property
-    def has_side_rows(self) -> bool:
-        """True if it changes more than entries."""
-        return bool(self.windows or self.staged or self.outcomes or self.positions or self.app_commits or self.floors)
 
 
 @dataclass(slots=True)
@@ -203,6 +138,8 @@ class GroupCommitter:
         # Work not yet handed over to the thread, in order.
         self._waiting: deque[PendingAppend | _Job] = deque()
         self._turn = _Turn.IDLE
+        # The scheduled ``_advance`` while the turn is DUE.
+        self._due: asyncio.Handle | None = None
         self._life = _Life.OPEN
         # Groups handed over to the thread and not yet returned.
         self._groups_ahead = 0
@@ -227,6 +164,17 @@ class GroupCommitter:
         append.started_s = self._clock.monotonic_s()
         self._waiting.append(append)
         self._schedule()
+
+    def commit_lone(self) -> None:
+        """Write what waits now if it is a lone caller's append, and not in the next step of the event loop.
+
+        To be called by who has submitted and submits nothing else in this step. If the loop syncs it too, it is settled
+        when this returns.
+        """
+        if self._turn is _Turn.DUE and self._lone_appends.expects_lone and len(self._waiting) == 1:
+            assert self._due is not None
+            self._due.cancel()
+            self._advance()
 
     def stop_by_defect(self, error: BaseException) -> LogFailure:
         """Stop the log because of a bug in its caller, whose state may contradict the log; return the cause.
@@ -297,7 +245,7 @@ class GroupCommitter:
         if self._waiting and may_hand_over and self._groups_ahead < _MAX_GROUPS_AHEAD:
             # Not at once: appends that arrive in the same step of the event loop share the group.
             self._turn = _Turn.DUE
-            self._loop.call_soon(self._advance)
+            self._due = self._loop.call_soon(self._advance)
 
     def _advance(self) -> None:
         assert self._turn in (_Turn.DUE, _Turn.STALLED)
@@ -390,7 +338,7 @@ class GroupCommitter:
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
         entries = [entry for append in group.appends for entry in append.entries]
-        side_rows = _side_rows(group.appends)
+        side_rows = side_rows_of(group.appends)
         group.failure = self._attempt(lambda: self._store.write(entries, side_rows))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
@@ -571,18 +519,3 @@ async def _durable(done: "asyncio.Future[PendingAppend]") -> None:
     append = await asyncio.shield(done)
     if append.failure is not None:
         raise append.failure.with_effect(Effect.UNKNOWN)
-
-
-def _side_rows(appends: Sequence[PendingAppend]) -> SideRows:
-    """Return the changes that are written together with the entries of a group."""
-    appends = [append for append in appends if append.has_side_rows]
-    if not appends:
-        return NO_SIDE_ROWS
-    # Later changes replace earlier ones.
-    windows = dict(change for append in appends for change in append.windows)
-    outcomes = dict(change for append in appends for change in append.outcomes)
-    positions = dict(change for append in appends for change in append.positions)
-    staged = [batch for append in appends for batch in append.staged]
-    app_commits = dict(change for append in appends for change in append.app_commits)
-    floors = dict(change for append in appends for change in append.floors)
-    return SideRows(windows, staged, outcomes, positions, app_commits, floors)

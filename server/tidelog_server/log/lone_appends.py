@@ -27,6 +27,11 @@ class LoneAppends:
         self._in_a_row = 0
         self._settled_s = -inf
 
+    @property
+    def expects_lone(self) -> bool:
+        """True if the event loop will sync the next group, unless that one differs."""
+        return self._in_a_row >= AFTER_GROUPS
+
     def syncs_here(self, *, is_alone: bool, appends: int, size_bytes: int, submitted_s: float) -> bool:
         """Count a group whose oldest append was submitted at ``submitted_s``; return whether the event loop syncs it.
 

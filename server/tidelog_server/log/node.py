@@ -13,9 +13,10 @@ from tidelog_server.core.groups import FOLD_GROUP
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
-from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
+from tidelog_server.log.committer import GroupCommitter
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
+from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends

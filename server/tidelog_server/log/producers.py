@@ -27,7 +27,7 @@ from tidelog_server.core.producers import (
 )
 from tidelog_server.core.shares import Shares
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.log.committer import PendingAppend, WindowChange
+from tidelog_server.log.pending import PendingAppend, WindowChange
 
 FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
 FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"

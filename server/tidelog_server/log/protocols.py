@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
-from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
+from tidelog_server.log.pending import PendingAppend, PositionChange, Settled
 
 
 class Place(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog_server.core.entries import NewEntry, TxnSpan
-from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.mailboxes.calls import Call, PendingStep
 from tidelog_server.mailboxes.mailbox import FINISH_EVENTS, MailboxContext, MailboxLog
 from tidelog_server.mailboxes.operations import Step

@@ -21,8 +21,8 @@ from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.ticks import LOGICAL_BITS, Tick, physical_ms
-from tidelog_server.log.committer import PendingAppend, PositionChange
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import Blobs
 from tidelog_server.mailboxes.bodies import BodyBudget, RecentBodies

@@ -34,8 +34,8 @@ from tidelog_server.core.names import AUDIT_CHANNEL
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.append import AppendOptions, Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.log.scan.scanner import Piece, ScanPlan, ScanSource
 from tidelog_server.security.audit_limits import DiskReserve, Refusals
 

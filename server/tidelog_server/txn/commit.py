@@ -11,7 +11,7 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.log.append import Conditions
 from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.txn.applications import AppChanges

@@ -17,7 +17,7 @@ from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Conditions
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.producers import known_result
 from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 

@@ -23,8 +23,8 @@ from tidelog_server.core.shares import FloorTable, floors_of
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.append import Batch
 from tidelog_server.log.channel_log import ChannelLog
-from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit

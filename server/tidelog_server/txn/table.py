@@ -45,7 +45,7 @@ from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.append import Batch
-from tidelog_server.log.committer import OutcomeChange
+from tidelog_server.log.pending import OutcomeChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.txn.applications import AppVersion
 

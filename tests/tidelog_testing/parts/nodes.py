@@ -10,8 +10,8 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Conditions
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.node.node import Node as ServerNode

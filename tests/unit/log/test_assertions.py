@@ -13,9 +13,9 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import NO_TICK, Tick, compose
 from tidelog_server.log.channel_log import Admission
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import TickState
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.tail_ring import VchannelRing

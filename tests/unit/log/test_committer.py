@@ -13,8 +13,8 @@ import structlog
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch
@@ -511,6 +511,39 @@ async def test_the_event_loop_syncs_the_appends_of_a_lone_caller() -> None:
         await outcomes([node.submit("a", a_batch(b"x")) for _ in range(2)])
         await append_alone(node, clock, 1)
         assert store.syncing[-2:] == ["tidelog-sync"] * 2
+    assert sum(map(len, store.written)) == store.synced[-1]
+
+
+async def test_the_append_of_a_lone_caller_is_committed_in_the_step_that_submits_it() -> None:
+    clock = SteppedClock()
+    store = Watched(clock)
+    async with running_node(store, clock=clock) as node:
+        await node.create("a")
+        committer = node.log.committer
+        await append_alone(node, clock, AFTER_GROUPS - 1)
+        clock.now_s += 0.001
+        early = node.submit("a", a_batch(b"x"))
+        committer.commit_lone()
+        # Not yet known to be lone.
+        assert not early.append.settled
+        await early.outcome()
+        for _ in range(3):
+            clock.now_s += 0.001
+            lone = node.submit("a", a_batch(b"x"))
+            committer.commit_lone()
+            assert lone.append.settled
+            assert lone.append.failure is None
+            # Its scheduled step was cancelled, and there is nothing else to commit.
+            written = len(store.written)
+            committer.commit_lone()
+            await asyncio.sleep(0)
+            assert len(store.written) == written
+        clock.now_s += 0.001
+        several = [node.submit("a", a_batch(b"x")) for _ in range(2)]
+        committer.commit_lone()
+        assert not any(each.append.settled for each in several)
+        await outcomes(several)
+        assert [len(entries) for entries in store.written[-2:]] == [1, 2]
     assert sum(map(len, store.written)) == store.synced[-1]
 
 

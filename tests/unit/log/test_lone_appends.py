@@ -26,6 +26,12 @@ def test_the_loop_syncs_after_enough_lone_appends() -> None:
     assert not syncs_here(after(AFTER_GROUPS - 1), size_bytes=MAX_LONE_BYTES, submitted_s=TURNAROUND_S)
 
 
+@pytest.mark.parametrize("groups", [AFTER_GROUPS - 1, AFTER_GROUPS])
+def test_a_lone_append_is_expected_once_the_next_group_may_be_synced_by_the_loop(groups: int) -> None:
+    lone = after(groups)
+    assert lone.expects_lone == syncs_here(lone)
+
+
 @pytest.mark.parametrize(
     ("is_alone", "appends", "size_bytes", "submitted_s"),
     [

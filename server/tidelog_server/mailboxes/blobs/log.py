@@ -11,8 +11,8 @@ from typing import TypeVar
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import Effect
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.committer import PendingAppend, PositionChange
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep

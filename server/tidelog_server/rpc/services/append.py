@@ -27,8 +27,8 @@ from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, 
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import AppendOptions, Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
-from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined, Place
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check, check_encoded_here
@@ -223,6 +223,7 @@ class AppendCalls:
 
         intent = self._intent(target, batch, request.options, caller_of(context), on_settled)
         append = intent.attempt() or await self.submit_later(intent, longest_wait_s(context, MAX_BARRIER_WAIT_S))
+        self._node.committer.commit_lone()
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
@@ -430,7 +431,10 @@ class AppendStreamCall:
         except TidelogServerError as error:
             self._refuse(slot, error)
             return None
-        return self._submit_later(slot, request) if slot.append is None else None
+        if slot.append is None:
+            return self._submit_later(slot, request)
+        self._node.committer.commit_lone()
+        return None
 
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:

@@ -15,7 +15,7 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
 from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Companions
 from tidelog_server.rpc.services.options import conditions_of
 from tidelog_server.txn.inline import TxnPart, try_append_transaction

@@ -33,8 +33,8 @@ from tidelog_server.core.names import check_existing_channel_name, check_group_n
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, Subscriber
-from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.pending import PendingAppend
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.ticks import encode_message_id
-from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.pending import PendingAppend
 
 
 def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:

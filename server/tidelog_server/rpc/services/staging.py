@@ -6,7 +6,7 @@ from typing import Final
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.log.append import AppendOptions, Batch
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Place
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import BatchOfTxn
