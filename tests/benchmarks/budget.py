@@ -2,8 +2,8 @@
 
 Method: one operation after the other, with times at the points of ``stamps`` in client and server. A stage is the time
 between two points that follow each other, as the median over all operations. Concurrent appends share one request, so
-the stages of the first one are those of all. Deliveries have no stages: an append and a page of the follower are under
-way at the same time.
+the stages of the first one are those of all. The answer to an append and the page of the follower are under way at the
+same time, to two clients of one process: the stages of a delivery include what it waits for the other.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import stamps
-from benchmarks.stamps import BROADCAST_POINTS, CLIENT_POINTS, SERVER_POINTS, Stamps
+from benchmarks.stamps import BROADCAST_POINTS, CLIENT_POINTS, DELIVERY_POINTS, SERVER_POINTS, Point, Stamps
 from tidelog import AsyncClient
 from tidelog_server.commands.bench.channel import bench_vchannels
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
@@ -26,22 +26,18 @@ from tidelog_server.commands.bench.server_process import ServerProcess
 
 _WARM_UP: Final = 300
 _AT_ONCE: Final = 64
-# The stages of an operation, in their order: the first one begins with the call, each other one at a point.
-_OF_APPENDS: Final = (
-    "client: call", *(each.name for each in CLIENT_POINTS[:2]), *(each.name for each in SERVER_POINTS),
-    *(each.name for each in CLIENT_POINTS[2:]),
-)  # fmt: skip
-_OF_BROADCASTS: Final = ("client: call, write; network; server: read", *(each.name for each in BROADCAST_POINTS))
+_OF_APPENDS: Final = (*CLIENT_POINTS[:2], *SERVER_POINTS, *CLIENT_POINTS[2:])
 
 Operation = Callable[[AsyncClient, Sequence[str]], Awaitable[object]]
 Spans = list[tuple[int, int]]
 
 
 class Kind(NamedTuple):
-    """A kind of operation, and its stages."""
+    """A kind of operation; its first stage, which begins with the call, and the points at which the others begin."""
 
     operation: Operation
-    stages: Sequence[str] = _OF_APPENDS
+    first: str = "client: call"
+    points: Sequence[Point] = _OF_APPENDS
 
 
 async def measure_budget(folder: Path, settings: Mapping[str, str], *, operations: int, size: int) -> list[Report]:
@@ -68,9 +64,9 @@ async def measure_budget(folder: Path, settings: Mapping[str, str], *, operation
         "append": Kind(append),
         f"{_AT_ONCE} appends at once": Kind(appends),
         "transaction of 10 messages on 2 vchannels": Kind(transaction),
-        "broadcast to 2 vchannels": Kind(broadcast, _OF_BROADCASTS),
+        "broadcast to 2 vchannels": Kind(broadcast, "client: call, write; network; server: read", BROADCAST_POINTS),
     }
-    client_times = Stamps(CLIENT_POINTS)
+    client_times = Stamps((*CLIENT_POINTS, DELIVERY_POINTS[-1]))
     process = ServerProcess(folder / "server", settings, module="benchmarks.stamps")
     spans: dict[str, Spans] = {}
     try:
@@ -93,16 +89,9 @@ async def measure_budget(folder: Path, settings: Mapping[str, str], *, operation
     times = {**client_times.times, **stamps.read(file)}
     append_us = percentiles(_seconds(spans["append"]))["p50"]
     deliveries = [(begin_ns, end_ns) for (begin_ns, _), end_ns in zip(begun, delivered_ns, strict=True)][_WARM_UP:]
-    reports = [_report(name, each, kinds[name].stages, times, size) for name, each in spans.items()]
-    return [_compared(report, append_us) for report in (*reports, _of_deliveries(deliveries, size))]
-
-
-def _of_deliveries(spans: Spans, size: int) -> Report:
-    return Report(
-        name="budget, delivery to a follower",
-        settings={"operations": len(spans), "size": size},
-        latency_us=percentiles(_seconds(spans)),
-    )
+    reports = [_report(name, each, kinds[name], times, size) for name, each in spans.items()]
+    reports.append(_report("delivery to a follower", deliveries, Kind(append, points=DELIVERY_POINTS), times, size))
+    return [_compared(report, append_us) for report in reports]
 
 
 def _compared(report: Report, append_us: float) -> Report:
@@ -124,8 +113,9 @@ async def _timed(client: AsyncClient, vchannels: Sequence[str], operation: Opera
     return spans
 
 
-def _report(name: str, spans: Spans, stages: Sequence[str], times: Mapping[str, Sequence[int]], size: int) -> Report:
-    points = [times[stage] for stage in stages[1:]]
+def _report(name: str, spans: Spans, kind: Kind, times: Mapping[str, Sequence[int]], size: int) -> Report:
+    points = [times[each.place] for each in kind.points]
+    stages = (kind.first, *(each.name for each in kind.points))
     found = [durations for span in spans if (durations := _durations(span, points)) is not None]
     return Report(
         name=f"budget, {name}",

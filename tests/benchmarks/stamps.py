@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
     Attributes:
         name: What happens between this moment and the next.
-        module, owner, function: Where it is.
+        module, owner, function: Where it is; ``owner`` is the class.
         is_exit: Whether the moment is the end of the function.
     """
 
@@ -33,6 +33,11 @@ class Point(NamedTuple):
     owner: str
     function: str
     is_exit: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a key: the points of several kinds of operations may share it under different names."""
+        return f"{self.module}.{self.owner}.{self.function} {'exit' if self.is_exit else 'entry'}"
 
 
 _CLIENT: Final = "tidelog.append.queues"
@@ -47,7 +52,7 @@ CLIENT_POINTS: Final = (
 )
 SERVER_POINTS: Final = (
     Point("server: parse, check, submit", _CALLS, "AppendStreamCall", "_submit"),
-    Point("server: wait for the group", _CALLS, "AppendStreamCall", "_submit", is_exit=True),
+    Point("server: wait for the group", _COMMITTER, "GroupCommitter", "submit", is_exit=True),
     Point("server: write to RocksDB", _COMMITTER, "GroupCommitter", "_write"),
     Point("server: hand over to the thread", _COMMITTER, "GroupCommitter", "_write", is_exit=True),
     Point("server: sync", _COMMITTER, "GroupCommitter", "_sync"),
@@ -72,16 +77,33 @@ BROADCAST_POINTS: Final = (
 )  # fmt: skip
 
 
+# Of a delivery: those of its append up to the settlement, then those of the follower.
+DELIVERY_POINTS: Final = (
+    Point("client: wake the writer, encode", _CLIENT, "AppendQueues", "submit", is_exit=True),
+    Point("client: write; network; server: read", _CLIENT, "AppendQueues", "next_batch", is_exit=True),
+    *SERVER_POINTS[:6],
+    Point("server: settle, answer the append, wake the follower", _COMMITTER, "GroupCommitter", "_settle"),
+    Point("server: read the page", "tidelog_server.log.scan.follow_turns", "FollowTurns", "next"),
+    Point(
+        "server: encode the page, write; network; client: read",
+        "tidelog_server.rpc.columns.pages",
+        "ColumnEncoder",
+        "responses",
+    ),
+    Point("client: unpack, return", "tidelog.read.scan", "ScanCore", "_accept"),
+)
+
+
 class Stamps:
-    """Times of points, in nanoseconds."""
+    """Times of points by place, in nanoseconds."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         """Wrap the functions of the points."""
-        self.times: dict[str, list[int]] = {each.name: [] for each in points}
+        self.times: dict[str, list[int]] = {each.place: [] for each in points}
         by_function: dict[tuple[str, str, str], dict[bool, list[int]]] = {}
         for each in points:
             key = each.module, each.owner, each.function
-            by_function.setdefault(key, {})[each.is_exit] = self.times[each.name]
+            by_function.setdefault(key, {})[each.is_exit] = self.times[each.place]
         for (module, owner, function), lists in by_function.items():
             found = getattr(import_module(module), owner)
             setattr(found, function, _stamped(getattr(found, function), lists.get(False), lists.get(True)))
@@ -126,7 +148,7 @@ def main() -> None:
     """Run a server, and write the times of its points when it has ended."""
     from tidelog_cli import main as run
 
-    stamps = Stamps(list(dict.fromkeys((*SERVER_POINTS, *BROADCAST_POINTS))))
+    stamps = Stamps(list(dict.fromkeys((*SERVER_POINTS, *BROADCAST_POINTS, *DELIVERY_POINTS[2:-1]))))
     try:
         run(["serve", *sys.argv[1:]])
     finally:

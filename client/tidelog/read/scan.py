@@ -75,6 +75,7 @@ class ScanCore:
         # The span of the call, if tracing is enabled.
         self._span: _tracing.Span | None = None
         self._reading: asyncio.Task[Any] | None = None
+        self._has_read = asyncio.Event()
         # Of a scan up to the watermark: its end, according to the first response; 0 before that.
         self._end_tick = 0
         self._received: _Received | None = None
@@ -232,8 +233,10 @@ class ScanCore:
             return None
         # Why a task: cancelling a read cancels the call, and callers wait for the next batch with a timeout.
         if self._reading is None:
-            self._reading = asyncio.create_task(_read_one(self._call), name="tidelog-scan-read")
-        await asyncio.wait((self._reading,))
+            self._has_read.clear()
+            self._reading = asyncio.create_task(_read_one(self._call, self._has_read), name="tidelog-scan-read")
+        # Not for the task itself: each layer of callbacks takes a turn of the event loop.
+        await self._has_read.wait()
         reading, self._reading = self._reading, None
         if reading.cancelled():
             raise ClosedError("the client was closed while a scan was open")
@@ -381,8 +384,12 @@ class AsyncScan(AsyncIterator[Batch]):
         await self.aclose()
 
 
-async def _read_one(call: Any) -> bytes | None:
-    response = await call.read()
+async def _read_one(call: Any, has_read: asyncio.Event) -> bytes | None:
+    """Return the next response; ``has_read`` is set in the step of the event loop in which the task ends."""
+    try:
+        response = await call.read()
+    finally:
+        has_read.set()
     return None if response is grpc.aio.EOF else response
 
 
