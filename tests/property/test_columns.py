@@ -197,6 +197,33 @@ def test_random_offsets_are_taken_exactly_if_every_message_can_be_taken_out(
     assert is_taken(columns) == is_good(columns)
 
 
+@given(
+    st.lists(st.integers(-1, 70), min_size=1, max_size=40).flatmap(
+        lambda sizes: st.tuples(st.just(sizes), st.integers(-1, 1), st.integers(-1, 1))
+    )
+)
+def test_payloads_of_small_batches_are_taken_exactly_if_numpy_would_take_them(case: tuple[list[int], int, int]) -> None:
+    sizes, begin, surplus = case
+    offsets = np.cumsum([begin, *sizes])
+    view = ColumnsView(
+        count=len(sizes),
+        columns={
+            "payload_offsets": memoryview(offsets.astype("<i4").tobytes()),
+            "payloads": memoryview(bytes(max(0, int(offsets[-1]) + surplus))),
+        },
+    )
+    is_small = len(sizes) <= column_checks._SMALL_BATCH
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_checks, "_has_small_payloads", lambda *_: False)
+        try:
+            column_checks._check_columns(view, LIMITS)
+        except REFUSALS:
+            is_good_for_numpy = False
+        else:
+            is_good_for_numpy = True
+    assert column_checks._has_small_payloads(view, LIMITS.max_message_bytes) == (is_small and is_good_for_numpy)
+
+
 property_keys = st.sampled_from(
     [b"a", b"b", b"ab", b"a\0", b"ba", *[b"k" * 20 + middle + b"k" * 20 for middle in (b"", b"a", b"b")]]
 )
