@@ -93,7 +93,9 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
     is_small = len(entry.columns) <= MAX_INLINE_BYTES
     assert (header.inline_columns, apart) == ((entry.columns, None) if is_small else (None, entry.columns))
     assert chained_hash(previous_hash, key, value) == chain_hash
-    assert unpack_link(key, value) == (header.base_tick, header.last_tick, previous_tick, chain_hash)
+    assert unpack_link(key, value) == (
+        header.base_tick, header.last_tick, previous_tick, sequence, chain_hash, header.columns_bytes,
+    )  # fmt: skip
 
 
 @given(vchannel_ids, rows_of(TailRow), rows_of(ChunkRow), rows_of(StoreRow))

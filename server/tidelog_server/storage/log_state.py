@@ -19,6 +19,7 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.storage.format.codec import (
     NO_HASH,
     ChunkRow,
+    Link,
     StoreRow,
     TailRow,
     pack_header,
@@ -119,7 +120,8 @@ class LogState:
         assert 0 < entry.count
         sequence = self._sequence + 1
         key, header, chain_hash, columns = pack_header(entry, tail.last_tick, sequence, self._chain_hash)
-        tail = extended(tail, entry, sequence, chain_hash)
+        link = (entry.base_tick, entry.last_tick, tail.last_tick, sequence, chain_hash, entry.columns_bytes)
+        tail = extended(tail, (link,))
         chunk = None
         if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
             chunk = open_chunk(tail)
@@ -253,22 +255,31 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
     )  # fmt: skip
 
 
-def extended(tail: TailRow, entry: NewEntry | EntryHeader, sequence: int, chain_hash: bytes) -> TailRow:
-    """Return the tail after one more entry.
+def extended(tail: TailRow, links: Iterable[Link]) -> TailRow:
+    """Return the tail after more entries.
 
     Unpacked and made as a plain tuple, because this runs for each entry.
     """
-    base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
     (
-        trim_tick, _, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes, _, _, _,
-        open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash, removed_batches,
+        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes,
+        base_tick, sequence, chain_hash, open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes,
+        open_hash, removed_batches,
     ) = tail  # fmt: skip
+    for base_tick, last_tick, _, sequence, chain_hash, size_bytes in links:
+        count = last_tick - base_tick + 1
+        batches += 1
+        messages += count
+        columns_bytes += size_bytes
+        open_first_tick = open_first_tick or base_tick
+        open_first_sequence = open_first_sequence or sequence
+        open_batches += 1
+        open_messages += count
+        open_bytes += size_bytes
+        open_hash = roll_hash(open_hash, chain_hash)
     return tuple.__new__(TailRow, (
-        trim_tick, base_tick + count - 1, batches + 1, messages + count, columns_bytes + size_bytes,
-        trimmed_batches, trimmed_messages, trimmed_bytes, base_tick, sequence, chain_hash,
-        open_first_tick or base_tick, open_first_sequence or sequence,
-        open_batches + 1, open_messages + count, open_bytes + size_bytes,
-        roll_hash(open_hash, chain_hash), removed_batches,
+        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes,
+        base_tick, sequence, chain_hash, open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes,
+        open_hash, removed_batches,
     ))  # fmt: skip
 
 

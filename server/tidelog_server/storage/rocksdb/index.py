@@ -17,6 +17,7 @@ from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.format.codec import (
     ChunkRow,
+    Link,
     StoreRow,
     TailRow,
     pack_app_commit,
@@ -30,7 +31,7 @@ from tidelog_server.storage.format.codec import (
     unpack_chunk,
     unpack_fence,
     unpack_floor,
-    unpack_header,
+    unpack_link,
     unpack_outcome,
     unpack_position,
     unpack_store,
@@ -180,14 +181,18 @@ def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRo
 def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
     rows.seek(log_key(vchannel_id, tail.last_tick + 1))
     end_key = log_end_key(vchannel_id)
+    links: list[Link] = []
+    end_tick = tail.last_tick
     while rows.valid() and (key := rows.key()) < end_key:
-        header = unpack_header(key, rows.value())
-        if header.previous_tick != tail.last_tick:
-            raise mismatch("the entry after it", vchannel_id, header.previous_tick)
-        tail = extended(tail, header, header.sequence, header.chain_hash)
+        link = unpack_link(key, rows.value())
+        _, last_tick, previous_tick, _, _, _ = link
+        if previous_tick != end_tick:
+            raise mismatch("the entry after it", vchannel_id, previous_tick)
+        links.append(link)
+        end_tick = last_tick
         rows.next()
     rows.status()
-    return tail
+    return extended(tail, links) if links else tail
 
 
 def _check_owners(index: StoreIndex) -> None:

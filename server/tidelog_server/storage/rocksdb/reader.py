@@ -153,7 +153,7 @@ class EntryReader:
             end_key = log_key(vchannel_id, tail.last_tick + 1)
             while rows.valid() and (key := rows.key()) < end_key:
                 last = key, rows.value()
-                base_tick, last_tick, linked_tick, chain_hash = unpack_link(*last)
+                base_tick, last_tick, linked_tick, _, chain_hash, _ = unpack_link(*last)
                 if linked_tick != previous_tick:
                     raise _loss("an entry is missing", vchannel_id, previous_tick + 1, base_tick - 1)
                 previous_tick = last_tick
