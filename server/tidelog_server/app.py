@@ -26,7 +26,6 @@ from tidelog_server.config import (
     ReloadablePart,
     Reloader,
     ReloadRefusedError,
-    connections_of_address,
     is_exposed,
     is_unspecified,
 )
@@ -39,8 +38,8 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
-from tidelog_server.node import start_check
 from tidelog_server.node.node import Node
+from tidelog_server.opening import Opening
 from tidelog_server.rpc.columns.rows import AuditLines
 from tidelog_server.rpc.context import fields_of, is_local
 from tidelog_server.rpc.http import HttpServer
@@ -49,10 +48,9 @@ from tidelog_server.rpc.server import ConnectionLimits, RpcServer
 from tidelog_server.rpc.tls import http_context, renewed_http_context
 from tidelog_server.rpc.web.api import API_PREFIX
 from tidelog_server.rpc.web.site import Site, SiteTerms
-from tidelog_server.runtime.clock import Clock, SystemClock
+from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics, watch_event_loop
-from tidelog_server.runtime.process_limits import open_files_limit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Shown
@@ -63,9 +61,6 @@ from tidelog_server.security.jwt_tokens import JwtPolicy
 from tidelog_server.security.quotas import Quotas, QuotaTable
 from tidelog_server.security.service import Security, SecuritySettings
 from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.memory import MemoryLogStore
-from tidelog_server.storage.recovery.gate import STORE_CHECK
-from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 if TYPE_CHECKING:
@@ -150,7 +145,12 @@ class Server:
                 ``cluster.start_timeout_s``, or refused.
             SecurityError: A certificate, key or grants file is unusable.
         """
-        return await cls._start(config, clock, before_serving, waits_for_cluster=False)
+        return await cls.start_from(Opening.begin(config, clock), before_serving=before_serving)
+
+    @classmethod
+    async def start_from(cls, opening: Opening, *, before_serving: Callable[[], None] = lambda: None) -> "Server":
+        """As ``start``, of which ``opening`` has begun."""
+        return await cls._start(opening, before_serving, waits_for_cluster=False)
 
     @classmethod
     async def start_again(
@@ -162,24 +162,14 @@ class Server:
         """
         while True:
             try:
-                return await cls._start(config, clock, before_serving, waits_for_cluster=True)
+                return await cls._start(Opening.begin(config, clock), before_serving, waits_for_cluster=True)
             except OwnershipLostError as error:
                 _log.warning("lease_lost_at_start", error=str(error))
 
     @classmethod
-    async def _start(
-        cls, config: Config, clock: Clock | None, before_serving: Callable[[], None], *, waits_for_cluster: bool
-    ) -> "Server":
-        assert __debug__, "the server does not run with assertions disabled"
-        configure_logging(config.log.level, config.log.format)
-        clock = clock or SystemClock()
-        started_s = clock.monotonic_s()
-        max_connections = connections_of_address(config.server, open_files_limit())
-        # Before the log is opened, because recovery may take long and would be in vain.
-        _check_address(config.server.host, config.server.grpc_port)
-        _check_address(config.server.http_host, config.server.http_port)
-        store = await asyncio.to_thread(_open_store, config)
-        server = cls(config, clock, store, started_s, max_connections)
+    async def _start(cls, opening: Opening, before_serving: Callable[[], None], *, waits_for_cluster: bool) -> "Server":
+        store = await opening.store
+        server = cls(opening.config, opening.clock, store, opening.started_s, opening.max_connections)
         try:
             await server._open(waits_for_cluster=waits_for_cluster)
             before_serving()
@@ -554,15 +544,6 @@ def _told_settings(config: Config) -> dict[str, str]:
     return {key: config.texts[key] for key, origin in config.origins.items() if origin != BUILT_IN}
 
 
-def _open_store(config: Config) -> LogStore:
-    if config.storage.kind == "memory":
-        return MemoryLogStore()
-    folder: Path = config.storage.data_dir
-    # The records of a cluster node are in etcd: they are checked after it has registered.
-    check = start_check.__name__ if config.metadata.kind == "embedded" else STORE_CHECK
-    return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss, check=check)
-
-
 def etcd_access(config: Config) -> "EtcdAccess":
     """Return the addresses and credentials for etcd."""
     from tidelog_server.metadata.etcd_connection import EtcdAccess
@@ -585,13 +566,3 @@ def _free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _check_address(host: str, port: int) -> None:
-    """Raise OSError if this process cannot listen on ``host:port``."""
-    if port == 0:
-        return
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)

@@ -37,6 +37,7 @@ from tidelog_server.storage.format.folder_errors import DataFolderError, folder_
 if TYPE_CHECKING:
     from tidelog_server.app import Server
     from tidelog_server.config import Config
+    from tidelog_server.opening import Opening
 
 # How long a thread may hold the interpreter lock while another waits. By default a reader or sync that returns from the
 # disk waits 5 ms for the event loop, as long as ten syncs; this setting speeds up scans by about a tenth.
@@ -174,17 +175,13 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, 
 
 
 async def _start(config: "Config", *, is_again: bool = False) -> "Server":
-    from tidelog_server.app import Server
     from tidelog_server.config import ConfigError
-    from tidelog_server.security.service import SecurityError
+    from tidelog_server.opening import Opening
 
     try:
-        start = Server.start_again if is_again else Server.start
-        return await start(config, before_serving=_freeze_garbage)
+        return await _started(config, None if is_again else Opening.begin(config))
     except ConfigError as error:
         raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
-    except SecurityError as error:
-        raise CommandError(f"invalid security settings: {error}", ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except ProcessLimitError as error:
@@ -193,6 +190,20 @@ async def _start(config: "Config", *, is_again: bool = False) -> "Server":
         raise _system_failure(error, config) from error
     except MemoryError as error:
         raise CommandError("out of memory at start: give the server more memory", ExitCode.NO_RESOURCES) from error
+
+
+async def _started(config: "Config", opening: "Opening | None") -> "Server":
+    """Return the server that starts with ``opening``; without one, the server that starts again."""
+    # Imported here, while the log is being opened.
+    from tidelog_server.app import Server
+    from tidelog_server.security.service import SecurityError
+
+    try:
+        if opening is None:
+            return await Server.start_again(config, before_serving=_freeze_garbage)
+        return await Server.start_from(opening, before_serving=_freeze_garbage)
+    except SecurityError as error:
+        raise CommandError(f"invalid security settings: {error}", ExitCode.BAD_CONFIG) from error
 
 
 def _freeze_garbage() -> None:
