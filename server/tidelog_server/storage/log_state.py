@@ -121,7 +121,7 @@ class LogState:
         sequence = self._sequence + 1
         key, header, chain_hash, columns = pack_header(entry, tail.last_tick, sequence, self._chain_hash)
         link = (entry.base_tick, entry.last_tick, tail.last_tick, sequence, chain_hash, entry.columns_bytes)
-        tail = extended(tail, (link,))
+        tail = extended(tail, (tuple.__new__(Link, link),))
         chunk = None
         if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
             chunk = open_chunk(tail)

@@ -174,10 +174,22 @@ class ChunkRow(NamedTuple):
     chunk_hash: bytes
 
 
-Link = tuple[int, int, int, int, bytes, int]
-"""What links an entry to the one before it, and what it adds to its vchannel's tail: base tick, last tick, the previous
-entry's last tick, sequence, chain hash, and bytes of columns. A plain tuple: a start makes one for each of a million
-entries."""
+class Link(NamedTuple):
+    """What links an entry to the one before it, and what it adds to its vchannel's tail.
+
+    A tuple, not a dataclass: a start makes a million of them.
+
+    Attributes:
+        base_tick, last_tick, sequence, chain_hash, columns_bytes: See EntryHeader.
+        previous_tick: Last tick of the entry before it.
+    """
+
+    base_tick: int
+    last_tick: int
+    previous_tick: int
+    sequence: int
+    chain_hash: bytes
+    columns_bytes: int
 
 
 class StoreRow(NamedTuple):
@@ -288,10 +300,13 @@ def unpack_link(key: bytes, value: bytes) -> Link:
             and crc32c(key + value[:_PLAIN_CRC_AT]) == crc
         ):
             base_tick = int.from_bytes(key[_VCHANNEL_BYTES:], "big")
-            return base_tick, base_tick + count - 1, previous_tick, sequence, chain_hash, columns_bytes
+            # Without a call of Python code.
+            return tuple.__new__(
+                Link, (base_tick, base_tick + count - 1, previous_tick, sequence, chain_hash, columns_bytes)
+            )
     # Another kind, or a row that unpack_header refuses with the reason.
     header = unpack_header(key, value)
-    return (
+    return Link(
         header.base_tick, header.last_tick, header.previous_tick, header.sequence, header.chain_hash,
         header.columns_bytes,
     )  # fmt: skip

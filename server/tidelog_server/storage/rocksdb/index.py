@@ -185,11 +185,10 @@ def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
     end_tick = tail.last_tick
     while rows.valid() and (key := rows.key()) < end_key:
         link = unpack_link(key, rows.value())
-        _, last_tick, previous_tick, _, _, _ = link
-        if previous_tick != end_tick:
-            raise mismatch("the entry after it", vchannel_id, previous_tick)
+        if link.previous_tick != end_tick:
+            raise mismatch("the entry after it", vchannel_id, link.previous_tick)
         links.append(link)
-        end_tick = last_tick
+        end_tick = link.last_tick
         rows.next()
     rows.status()
     return extended(tail, links) if links else tail
