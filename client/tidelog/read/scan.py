@@ -159,10 +159,11 @@ class ScanCore:
         self._received = None
         self._watch.closed(self)
         self._hang_up()
-        if self._reading is not None:
-            await asyncio.wait((self._reading,))
+        # A task that waits for the read forgets it first.
+        if (reading := self._reading) is not None:
+            await asyncio.wait((reading,))
             # asyncio logs exceptions that were never retrieved.
-            _look_at(self._reading)
+            _look_at(reading)
             self._reading = None
 
     def _finish(self, received: _Received) -> None:
@@ -233,8 +234,11 @@ class ScanCore:
             return None
         # Why a task: cancelling a read cancels the call, and callers wait for the next batch with a timeout.
         if self._reading is None:
-            self._has_read.clear()
-            self._reading = asyncio.create_task(_read_one(self._call, self._has_read), name="tidelog-scan-read")
+            # A new one each time: an event belongs to a loop, and a fork replaces that of the synchronous clients.
+            self._has_read = has_read = asyncio.Event()
+            self._reading = asyncio.create_task(_read_one(self._call, has_read), name="tidelog-scan-read")
+            # A task that is cancelled before its first step sets nothing.
+            self._reading.add_done_callback(lambda _: has_read.set())
         # Not for the task itself: each layer of callbacks takes a turn of the event loop.
         await self._has_read.wait()
         reading, self._reading = self._reading, None

@@ -34,12 +34,13 @@ class _BlockingCall(Generic[_Result]):
     condition to wait for it: together 25 of 80 µs.
     """
 
-    __slots__ = ("_error", "_has_ended", "_is_running", "_loop", "_result", "_task", "_work")
+    __slots__ = ("_error", "_has_ended", "_is_cancelled", "_is_running", "_loop", "_result", "_task", "_work")
 
     def __init__(self, work: Coroutine[Any, Any, _Result], loop: asyncio.AbstractEventLoop) -> None:
         self._work = work
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
+        self._is_cancelled = False
         self._result: _Result
         self._error: BaseException | None = None
         self._has_ended = False
@@ -48,8 +49,9 @@ class _BlockingCall(Generic[_Result]):
         self._is_running.acquire()
 
     def begin(self) -> None:
-        """Start the work. On the loop."""
-        self._task = self._loop.create_task(self._run())
+        """Start the work, unless it was cancelled before. On the loop."""
+        if not self._is_cancelled:
+            self._task = self._loop.create_task(self._run())
 
     def result(self, timeout_s: float | None) -> _Result:
         """Wait for the end of the work; return its result, or raise its error. On the thread that waits.
@@ -74,11 +76,11 @@ class _BlockingCall(Generic[_Result]):
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        # ``begin`` was scheduled before.
-        assert self._task is not None
-        self._task.cancel()
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
         if inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            # The task ends before it awaits the work.
+            # There is no task, or it ends before it awaits the work.
             self._work.close()
 
     async def _run(self) -> None:
@@ -126,22 +128,24 @@ class Background:
         Raises:
             TimeoutError: ``work`` did not finish within ``timeout_s`` seconds.
         """
+        call: _BlockingCall[_Result] | None = None
         try:
             with self._lock:
                 loop = self.loop()
                 call = _BlockingCall(work, loop)
                 self._in_progress.add(call)
                 loop.call_soon_threadsafe(call.begin)
-        except BaseException:
-            work.close()
-            raise
-        try:
             return call.result(timeout_s)
         except BaseException:
-            call.cancel()
+            if call is None:
+                work.close()
+            else:
+                # On the loop, which may have started the work.
+                call.cancel()
             raise
         finally:
-            self._in_progress.discard(call)
+            if call is not None:
+                self._in_progress.discard(call)
 
     def iterate(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:
         """Yield items of an asynchronous iterator, each fetched on the loop when it is asked for."""

@@ -209,7 +209,10 @@ async def _started(config: "Config", opening: "Opening | None") -> "Server":
 
 
 def _keep_objects() -> None:
-    """Exclude the objects of the start from garbage collection, of which a full one of them would block for 50 ms."""
+    """Exclude the objects of the start from garbage collection, because visiting all of them takes 50 ms.
+
+    The little garbage among them is kept.
+    """
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()

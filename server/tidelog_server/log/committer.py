@@ -71,7 +71,7 @@ class _Turn(Enum):
     IDLE = auto()
     """Nothing is scheduled: nothing waits, or two groups are ahead."""
     DUE = auto()
-    """``_advance`` runs in the next step."""
+    """``_advance`` runs in the next step, or ``commit_lone`` runs it before."""
     STALLED = auto()
     """The engine would stall a write; ``_advance`` checks it again soon."""
     JOB = auto()
@@ -171,7 +171,7 @@ class GroupCommitter:
         To be called by who has submitted and submits nothing else in this step. If the loop syncs it too, it is settled
         when this returns.
         """
-        if self._turn is _Turn.DUE and self._lone_appends.expects_lone and len(self._waiting) == 1:
+        if self._turn is _Turn.DUE and self._lone_appends.commits_at_once and len(self._waiting) == 1:
             assert self._due is not None
             self._due.cancel()
             self._advance()
@@ -347,11 +347,12 @@ class GroupCommitter:
         """Publish a group's outcome, in order."""
         assert self._groups_ahead > 0
         self._groups_ahead -= 1
-        self._lone_appends.note_settled(self._clock.monotonic_s(), group.sync_s)
         try:
             self._publish(group)
         except BaseException as error:  # noqa: BLE001 - a bug: a partly published group must stop the log
             self._on_failure(self._fail_by_defect(error))
+        # After the answers: what waited meanwhile comes sooner after this than a reaction to an answer.
+        self._lone_appends.note_settled(self._clock.monotonic_s(), group.sync_s)
         # After the answers, whose tasks were started or woken before.
         self._schedule()
         if group.failure is None:

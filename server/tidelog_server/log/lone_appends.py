@@ -16,6 +16,9 @@ FAST_SYNC_S: Final = 0.001
 TURNAROUND_S: Final = 50e-6
 """An append that is submitted sooner after an answer was under way before it, so there are several."""
 MAX_LONE_BYTES: Final = 64 << 10
+LOOK_AROUND_EVERY: Final = 16
+"""Every sixteenth lone append waits for the next step of the event loop, as all appends of several callers do: requests
+that arrived during a sync then form a group, which ends the count."""
 
 
 class LoneAppends:
@@ -28,9 +31,9 @@ class LoneAppends:
         self._settled_s = -inf
 
     @property
-    def expects_lone(self) -> bool:
-        """True if the event loop will sync the next group, unless that one differs."""
-        return self._in_a_row >= AFTER_GROUPS
+    def commits_at_once(self) -> bool:
+        """True if the next append is to be committed in the step of the event loop that submits it."""
+        return self._in_a_row >= AFTER_GROUPS and self._in_a_row % LOOK_AROUND_EVERY != 0
 
     def syncs_here(self, *, is_alone: bool, appends: int, size_bytes: int, submitted_s: float) -> bool:
         """Count a group whose oldest append was submitted at ``submitted_s``; return whether the event loop syncs it.
@@ -45,7 +48,7 @@ class LoneAppends:
         return self._in_a_row > AFTER_GROUPS
 
     def note_settled(self, now_s: float, sync_s: float | None) -> None:
-        """Record that a group was settled; ``sync_s`` is None if it was not synced."""
+        """Record that a group was settled and answered; ``sync_s`` is None if it was not synced."""
         self._settled_s = now_s
         if sync_s is None or sync_s > FAST_SYNC_S:
             self._in_a_row = 0

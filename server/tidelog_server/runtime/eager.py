@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 class Eager(Generic[Result]):
     """A started coroutine. Await it once, from a task, or ``cancel`` it.
 
-    An exception raised before that is raised by the await. Until its first wait the coroutine runs outside any task,
-    with the context variables of the callback.
+    An exception raised before that is raised by the await. Until its first wait the coroutine runs in the step of
+    its caller, with the context variables of that, and in no task of its own.
     """
 
     __slots__ = ("_coroutine", "_failure", "_is_done", "_result", "_wait")

@@ -53,6 +53,12 @@ def test_calls_of_other_threads_end_when_a_fork_interrupts_them(tmp_path: Path) 
     assert found["answers"] == ["True"]
 
 
+def test_a_scan_that_was_refused_before_a_fork_goes_on_in_parent_and_child(tmp_path: Path) -> None:
+    found = forked(tmp_path / "log", "scanning")
+
+    assert found["answers"] == ["refused", "later", "later"]
+
+
 def test_a_child_gets_ids_of_its_own(tmp_path: Path) -> None:
     first, child, second = map(int, forked(tmp_path / "log", "ids")["answers"])
 

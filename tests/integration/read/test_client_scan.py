@@ -218,6 +218,26 @@ async def test_closing_the_client_ends_a_scan_that_waits(client: AsyncClient) ->
             await waiting
 
 
+async def test_closing_a_scan_ends_the_wait_of_another_task(client: AsyncClient) -> None:
+    async with client.tail("orders/0") as tail:
+        waiting = asyncio.create_task(anext(tail))
+        while tail.core._reading is None:
+            await asyncio.sleep(0)
+        await tail.aclose()
+        with pytest.raises(tidelog.TidelogError):
+            await waiting
+
+
+async def test_a_read_that_is_cancelled_before_it_begins_ends_the_wait(client: AsyncClient) -> None:
+    async with client.tail("orders/0") as tail:
+        waiting = asyncio.create_task(anext(tail))
+        while (reading := tail.core._reading) is None:
+            await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(tidelog.ClosedError):
+            await waiting
+
+
 async def test_more_scans_than_one_connection_carries_run_at_once(client: AsyncClient) -> None:
     tails = [client.tail("orders/0") for _ in range(120)]
     for tail in tails:

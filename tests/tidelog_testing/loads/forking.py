@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tidelog import Client
+from tidelog import ChannelNotFoundError, Client
 from tidelog.rocksmq import IDAllocator
 from tidelog.transport.background import background
 
@@ -114,7 +114,24 @@ def mailboxes(client: Client) -> list[str]:
     return answers
 
 
-_CASES = {case.__name__: case for case in (paused, streaming, others, busy, ids, mailboxes)}
+def scanning(client: Client) -> list[str]:
+    """Fork after a scan was refused, and read on with it."""
+    answers = []
+    scan = client.scan("later/0")
+    try:
+        next(scan)
+    except ChannelNotFoundError:
+        answers.append("refused")
+    client.create_channel("later")
+    client.append("later/0", b"later")
+
+    def read() -> str:
+        return next(scan).payloads[0].decode()
+
+    return [*answers, in_a_child(read), read()]
+
+
+_CASES = {case.__name__: case for case in (paused, streaming, others, busy, ids, mailboxes, scanning)}
 
 
 def main() -> None:

@@ -527,6 +527,8 @@ async def test_the_append_of_a_lone_caller_is_committed_in_the_step_that_submits
         # Not yet known to be lone.
         assert not early.append.settled
         await early.outcome()
+        # Every sixteenth one is not committed at once.
+        await append_alone(node, clock, 1)
         for _ in range(3):
             clock.now_s += 0.001
             lone = node.submit("a", a_batch(b"x"))

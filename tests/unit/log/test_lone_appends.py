@@ -2,7 +2,14 @@
 
 import pytest
 
-from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S, MAX_LONE_BYTES, TURNAROUND_S, LoneAppends
+from tidelog_server.log.lone_appends import (
+    AFTER_GROUPS,
+    FAST_SYNC_S,
+    LOOK_AROUND_EVERY,
+    MAX_LONE_BYTES,
+    TURNAROUND_S,
+    LoneAppends,
+)
 
 
 def syncs_here(
@@ -26,10 +33,12 @@ def test_the_loop_syncs_after_enough_lone_appends() -> None:
     assert not syncs_here(after(AFTER_GROUPS - 1), size_bytes=MAX_LONE_BYTES, submitted_s=TURNAROUND_S)
 
 
-@pytest.mark.parametrize("groups", [AFTER_GROUPS - 1, AFTER_GROUPS])
-def test_a_lone_append_is_expected_once_the_next_group_may_be_synced_by_the_loop(groups: int) -> None:
-    lone = after(groups)
-    assert lone.expects_lone == syncs_here(lone)
+def test_once_the_loop_syncs_all_but_every_sixteenth_append_are_committed_at_once() -> None:
+    at_once = [after(groups).commits_at_once for groups in range(AFTER_GROUPS + 3 * LOOK_AROUND_EVERY)]
+
+    expected = [groups >= AFTER_GROUPS and groups % LOOK_AROUND_EVERY != 0 for groups in range(len(at_once))]
+    assert at_once == expected
+    assert sum(expected) == 3 * (LOOK_AROUND_EVERY - 1)
 
 
 @pytest.mark.parametrize(

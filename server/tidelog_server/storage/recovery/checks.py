@@ -166,11 +166,10 @@ class _VchannelChecker:
         check_continuity(vchannel_id, tail, chunks)
         opened = open_chunk(tail) if self._index.is_as_closed else None
         for row in chunks if opened is None else (*chunks, opened):
-            has_first = tail.trim_tick <= row.first_tick
-            if has_first:
+            # Of a chunk with one entry, the last is the first.
+            if tail.trim_tick <= row.first_tick != row.last_base_tick:
                 yield _Edge(vchannel_id, row.first_tick, row.first_sequence)
-            is_one = has_first and row.first_tick == row.last_base_tick
-            if tail.trim_tick <= row.last_tick and not is_one:
+            if tail.trim_tick <= row.last_tick:
                 yield _Edge(vchannel_id, row.last_base_tick, row.last_sequence)
 
     def _check(self, vchannel_ids: Sequence[int], edges: Sequence[_Edge]) -> None:
