@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Any
 
-from benchmarks.mailbox_peer import RedisConnection
+from benchmarks.mailbox_peer import RedisConnections
 
 
 class Stream(ABC):
@@ -55,18 +55,12 @@ class Redis(Stream):
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Open a connection for each caller."""
-        self.free: list[RedisConnection] = []
-        for _ in range(self.callers):
-            self.free.append(RedisConnection(*await asyncio.open_connection("127.0.0.1", self.port)))
-            stack.callback(self.free[-1].close)
+        self.connections = RedisConnections()
+        await self.connections.open(self.port, self.callers, stack)
 
     async def append(self, body: bytes) -> None:
         """Add an entry."""
-        connection = self.free.pop()
-        try:
-            await connection.execute(("XADD", "bench", "*", "b", body))
-        finally:
-            self.free.append(connection)
+        await self.connections.execute(("XADD", "bench", "*", "b", body))
 
 
 class Nats(Stream):

@@ -97,15 +97,35 @@ class RedisConnection:
         self._writer.close()
 
 
+class RedisConnections:
+    """Connections, each for one pipeline at a time."""
+
+    def __init__(self) -> None:
+        self._free: list[RedisConnection] = []
+
+    async def open(self, port: int, count: int, stack: AsyncExitStack) -> None:
+        """Open this number of connections, which ``stack`` closes."""
+        for _ in range(count):
+            self._free.append(RedisConnection(*await asyncio.open_connection("127.0.0.1", port)))
+            stack.callback(self._free[-1].close)
+
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Return the replies to commands. There must be a free connection."""
+        connection = self._free.pop()
+        try:
+            return await connection.execute(*commands)
+        finally:
+            self._free.append(connection)
+
+
 class Redis(WorkQueue):
     """A stream with a consumer group; an acknowledged entry is deleted."""
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Create a stream and a group, and a connection for each operation in flight."""
-        self.free: list[RedisConnection] = []
-        for _ in range(self.in_flight):
-            self.free.append(RedisConnection(*await asyncio.open_connection("127.0.0.1", self.port)))
-            stack.callback(self.free[-1].close)
+        connections = RedisConnections()
+        await connections.open(self.port, self.in_flight, stack)
+        self._execute = connections.execute
         await self._execute(("XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM"))
 
     async def send(self, bodies: Sequence[bytes]) -> None:
@@ -121,13 +141,6 @@ class Redis(WorkQueue):
     async def ack(self, locks: Sequence[Lock]) -> None:
         """Acknowledge and delete entries in one pipeline."""
         await self._execute(("XACK", "jobs", "workers", *locks), ("XDEL", "jobs", *locks))
-
-    async def _execute(self, *commands: tuple[Any, ...]) -> list[Any]:
-        connection = self.free.pop()
-        try:
-            return await connection.execute(*commands)
-        finally:
-            self.free.append(connection)
 
 
 class Nats(WorkQueue):

@@ -168,7 +168,7 @@ class GroupCommitter:
     def commit_lone(self) -> None:
         """Write what waits now if it is a lone caller's append, and not in the next step of the event loop.
 
-        To be called by who has submitted and submits nothing else in this step. If the loop syncs it too, it is settled
+        For a caller that has submitted and submits nothing else in this step. If the loop syncs it too, it is settled
         when this returns.
         """
         if self._turn is _Turn.DUE and self._lone_appends.commits_at_once and len(self._waiting) == 1:
