@@ -47,6 +47,7 @@ def start_peers(
     Raises:
         CommandError: Something that the peers need is missing; the message says what.
     """
+    _check_present(peers, kafka)
     programs = _environment(folder / "environment")
     python = f"{programs}/python"
     found: dict[str, PeerServer] = {}
@@ -68,6 +69,18 @@ def start_peers(
     return found
 
 
+def _check_present(peers: Sequence[str], kafka: Path | None) -> None:
+    """Check what is not installed with the environment, before that is made. Raises CommandError."""
+    if "redis" in peers and shutil.which("redis-server") is None:
+        raise CommandError("redis-server is not installed: run apt-get install redis-server")
+    if "kafka" not in peers:
+        return
+    if kafka is None or not any((kafka / "libs").glob("kafka_*.jar")):
+        raise CommandError(f"{kafka} has no libs/kafka_*.jar: pass the folder that the archive of Kafka unpacks to")
+    if shutil.which("java") is None:
+        raise CommandError("Kafka needs java: install a Java runtime")
+
+
 def _environment(folder: Path) -> Path:
     """Install the packages of the peers, and return the folder of the programs. Raises CommandError."""
     venv.create(folder, with_pip=True)
@@ -83,9 +96,6 @@ def _environment(folder: Path) -> Path:
 
 @contextmanager
 def _redis(folder: Path) -> Iterator[int]:
-    program = shutil.which("redis-server")
-    if program is None:
-        raise CommandError("redis-server is not installed: run apt-get install redis-server")
     port = _free_port()
     data = folder / "redis"
     data.mkdir()
@@ -93,7 +103,9 @@ def _redis(folder: Path) -> Iterator[int]:
         "port": port, "bind": "127.0.0.1", "dir": data, "appendonly": "yes", "appendfsync": "always", "save": "",
         "loglevel": "warning",
     }  # fmt: skip
-    with _process([program, *(str(part) for name, value in flags.items() for part in (f"--{name}", value))], port):
+    with _process(
+        ["redis-server", *(str(part) for name, value in flags.items() for part in (f"--{name}", value))], port
+    ):
         yield port
 
 
@@ -111,10 +123,6 @@ def _nats(program: str, folder: Path) -> Iterator[int]:
 @contextmanager
 def _kafka(distribution: Path, folder: Path) -> Iterator[int]:
     """Run a node that is broker and controller, and syncs each batch before it answers."""
-    if not any((distribution / "libs").glob("kafka_*.jar")):
-        raise CommandError(f"{distribution} is no distribution of Kafka: libs/kafka_*.jar is missing")
-    if shutil.which("java") is None:
-        raise CommandError("Kafka needs java: install a Java runtime")
     port, controller_port = _free_port(), _free_port()
     data = folder / "kafka"
     data.mkdir()
