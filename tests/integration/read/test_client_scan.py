@@ -209,21 +209,15 @@ async def test_a_closed_scan_says_so(client: AsyncClient) -> None:
         await anext(tail)
 
 
-async def test_closing_the_client_ends_a_scan_that_waits(client: AsyncClient) -> None:
-    async with client.tail("orders/0") as tail:
-        waiting = asyncio.create_task(anext(tail))
-        await asyncio.sleep(0)
-        await client.aclose()
-        with pytest.raises(tidelog.TidelogError):
-            await waiting
-
-
-async def test_closing_a_scan_ends_the_wait_of_another_task(client: AsyncClient) -> None:
+@pytest.mark.parametrize("closes_client", [True, False])
+async def test_closing_the_client_or_the_scan_ends_the_wait_of_another_task(
+    client: AsyncClient, closes_client: bool
+) -> None:
     async with client.tail("orders/0") as tail:
         waiting = asyncio.create_task(anext(tail))
         while tail.core._reading is None:
             await asyncio.sleep(0)
-        await tail.aclose()
+        await (client if closes_client else tail).aclose()
         with pytest.raises(tidelog.TidelogError):
             await waiting
 

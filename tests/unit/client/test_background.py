@@ -7,12 +7,28 @@ import gc
 import signal
 import threading
 import weakref
+from collections.abc import Callable, Coroutine
+from functools import partial
 
 import pytest
 
 from tidelog.transport.background import background
 
 IN_TIME_S = 30.0
+
+
+def waiting_work(ended: threading.Event, begin: Callable[[], object] = lambda: None) -> Coroutine[None, None, None]:
+    """Return work that calls ``begin``, and waits until it is cancelled; then it sets ``ended``."""
+
+    async def work() -> None:
+        begin()
+        try:
+            await asyncio.sleep(IN_TIME_S)
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    return work()
 
 
 class SomeError(Exception):
@@ -65,15 +81,8 @@ def test_work_that_was_cancelled_on_the_loop_does_not_cancel_the_task_of_the_cal
 def test_a_timeout_ends_the_wait_and_cancels_the_work(timeout_s: float) -> None:
     ended = threading.Event()
 
-    async def work() -> None:
-        try:
-            await asyncio.sleep(IN_TIME_S)
-        except asyncio.CancelledError:
-            ended.set()
-            raise
-
     with pytest.raises(TimeoutError):
-        background.run(work(), timeout_s)
+        background.run(waiting_work(ended), timeout_s)
     # Work that was cancelled before its first step has nothing to end.
     assert timeout_s <= 0 or ended.wait(IN_TIME_S)
     assert not background.is_busy
@@ -85,17 +94,9 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work() -> None:
     assert main.ident is not None
     ended = threading.Event()
 
-    async def work() -> None:
-        assert main.ident is not None
-        signal.pthread_kill(main.ident, signal.SIGINT)
-        try:
-            await asyncio.sleep(IN_TIME_S)
-        except asyncio.CancelledError:
-            ended.set()
-            raise
-
+    interrupt = partial(signal.pthread_kill, main.ident, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        background.run(work())
+        background.run(waiting_work(ended, interrupt))
     assert ended.wait(IN_TIME_S)
 
 
