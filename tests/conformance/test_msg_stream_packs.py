@@ -95,7 +95,7 @@ async def test_a_seek_leaves_the_message_out_unless_it_is_to_be_included(
 ) -> None:
     async with new_stream() as stream:
         await subscribed(stream, await broker.channels(1))
-        await stream.produce(MsgPack(msgs=broker.timed(pack(1, 2, 3).msgs)))
+        await broker.produce_between_ticks(stream, pack(1, 2, 3).msgs)
         position = (await received(stream, 3))[1].position
         assert position is not None
 
@@ -214,7 +214,7 @@ async def test_a_drop_of_a_collection_ends_its_pack(broker: StreamBroker) -> Non
     async with broker.new_tt_msg_stream() as stream:
         await subscribed(stream, await broker.channels(1))
         drop = CollectionMsg(type=MsgType.DROP_COLLECTION, id=2)
-        await stream.produce(MsgPack(msgs=broker.timed([*pack(1).msgs, drop, *pack(3).msgs])))
+        await broker.produce_between_ticks(stream, [*pack(1).msgs, drop, *pack(3).msgs])
         packs = await full_packs(stream, 3)
 
     assert [ids(each.msgs) for each in packs] == [[1, 2], [3]]
@@ -236,7 +236,7 @@ async def test_a_repeated_insert_comes_once_in_a_pack_and_a_definition_as_often_
     ]  # fmt: skip
     async with broker.new_tt_msg_stream() as stream:
         await subscribed(stream, await broker.channels(1))
-        await stream.produce(MsgPack(msgs=broker.timed(messages, at_once=True)))
+        await broker.produce_between_ticks(stream, messages, at_once=True)
         came = await received(stream, 7)
 
     assert [(type(message), message.id) for message in came] == [

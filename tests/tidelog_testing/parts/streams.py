@@ -1,7 +1,6 @@
 """Brokers with message streams, for the test suite that runs on each of them, and helpers for streams."""
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -29,12 +28,13 @@ from tidelog.msgstream import (
     TsMsg,
 )
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST_ID
+from tidelog.msgstream._pulsar.ticker import present
 from tidelog.tick import LOGICAL_BITS
 from tidelog_testing.servers.pulsar import PulsarProcess
 
 INTERVAL_MS: Final = 20
-# Messages with times in the future are sent before the tick that passes them.
-_AHEAD_MS: Final = 2_000
+# Messages that share a pack have times after every tick that is written while they are sent.
+_AHEAD_MS: Final = 100
 NewStream = Callable[[], AsyncMsgStream]
 _numbers = count()
 
@@ -66,9 +66,11 @@ class StreamBroker(ABC):
         """Return a position after the first of the messages that were sent."""
         return MsgPosition(channel, sent[0], timestamp=int.from_bytes(sent[0], "big"))
 
-    def timed(self, messages: Sequence[TsMsg], *, at_once: bool = False) -> Sequence[TsMsg]:
-        """Give messages increasing times, or one time, where the log does not."""
-        return messages
+    async def produce_between_ticks(
+        self, stream: AsyncMsgStream, messages: Sequence[TsMsg], *, at_once: bool = False
+    ) -> None:
+        """Send messages with increasing times, or with one time, so that no tick lies between their times."""
+        await stream.produce(MsgPack(msgs=messages))
 
     def in_order(self, packs: Sequence[MsgPack]) -> Sequence[MsgPack]:
         """Return packs in an order that does not depend on the order in which channels are read."""
@@ -131,6 +133,7 @@ class PulsarStreamBroker(StreamBroker):
         self.factory = AsyncPulsarMsgStreamFactory(broker)
         self._server = server
         self._tickers: list[AsyncTimeTicker] = []
+        self._are_ticks_held = False
 
     @property
     def empty_id(self) -> bytes:
@@ -141,12 +144,18 @@ class PulsarStreamBroker(StreamBroker):
         """Return a position after the first message; a time-tick stream begins with the message of the id."""
         return MsgPosition(channel, sent[1] if self.needs_ticks else sent[0])
 
-    def timed(self, messages: Sequence[TsMsg], *, at_once: bool = False) -> Sequence[TsMsg]:
-        """Give messages times that no tick has passed yet."""
-        begin = time.time_ns() // 1_000_000 + _AHEAD_MS << LOGICAL_BITS
+    async def produce_between_ticks(
+        self, stream: AsyncMsgStream, messages: Sequence[TsMsg], *, at_once: bool = False
+    ) -> None:
+        """Hold the ticks while the messages are sent, however long the broker takes."""
+        begin = present() + (_AHEAD_MS << LOGICAL_BITS)
         for number, message in enumerate(messages):
             message.set_ts(begin if at_once else begin + number)
-        return messages
+        self._are_ticks_held = True
+        try:
+            await stream.produce(MsgPack(msgs=messages))
+        finally:
+            self._are_ticks_held = False
 
     def in_order(self, packs: Sequence[MsgPack]) -> Sequence[MsgPack]:
         """Return packs of one message by their topics: each topic is read on its own."""
@@ -159,7 +168,7 @@ class PulsarStreamBroker(StreamBroker):
         names = await super().channels(number)
         if not self.needs_ticks:
             return names
-        ticker = AsyncTimeTicker(self.broker, names, interval_ms=INTERVAL_MS)
+        ticker = AsyncTimeTicker(self.broker, names, interval_ms=INTERVAL_MS, safe_time=self._safe_time)
         await ticker.start()
         self._tickers.append(ticker)
         return names
@@ -179,6 +188,10 @@ class PulsarStreamBroker(StreamBroker):
             producer.close()
 
         await asyncio.to_thread(send)
+
+    def _safe_time(self) -> int:
+        """Return the present, or 0 while ticks are held: each tick is then its predecessor plus one."""
+        return 0 if self._are_ticks_held else present()
 
     async def __aenter__(self) -> Self:
         return self
