@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.core.errors import FencingTokenMismatchError, LastTickMismatchError, TidelogServerError
-from tidelog_server.log.append import Conditions
+from tidelog_server.log.batch import Conditions
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore

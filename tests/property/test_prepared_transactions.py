@@ -10,6 +10,7 @@ Promises of docs/reference/guarantees.md: G47.
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from hypothesis import given
@@ -27,6 +28,7 @@ from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
@@ -139,10 +141,9 @@ class Model:
         batches: list[tuple[str, bytes]] = []
         for vchannel in step.vchannels:
             content = b"%d-%d" % (session.txn_id, len(batches))
-            submitted = Submitted()
-            place = BatchOfTxn(session.txn_id, CLIENT, 0)
-            target = node.directory.find(vchannel)
-            submitted.append = transactions.stage(place, target, a_batch(content), submitted.settle)
+            place, target = BatchOfTxn(session.txn_id, CLIENT, 0), node.directory.find(vchannel)
+            create = partial(StagingAppend, transactions, place, target, a_batch(content))
+            Submitted(create).submit()
             batches.append((vchannel, content))
         version = None if step.ahead is None else self.version_at(step.app_id, step.ahead)
         app = AppVersion(step.app_id, version)

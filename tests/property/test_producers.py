@@ -31,7 +31,7 @@ from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
 from tidelog_server.core.producers import ProducerKey, ProducerSequence, ProducerWindow, Result
 from tidelog_server.core.ticks import compose
 from tidelog_server.log import producers as log_producers
-from tidelog_server.log.append import Conditions
+from tidelog_server.log.batch import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.storage.log_store import NO_SIDE_ROWS

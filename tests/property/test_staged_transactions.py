@@ -33,10 +33,10 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.transactions import TxnOutcome
-from tidelog_server.log.append import Conditions
+from tidelog_server.log.batch import Conditions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.commit import CommitTerms
-from tidelog_server.txn.staged import Committed
+from tidelog_server.txn.staged import Committed, StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
@@ -261,15 +261,10 @@ class Model:
             wanted = wanted or TxnSequenceGapError
         elif txn.bound and step.vchannel not in txn.bound:
             wanted = wanted or VchannelNotInTransactionError
-        submitted = Submitted()
-
-        def stage() -> None:
-            place = BatchOfTxn(txn.txn_id, CLIENT, sequence)
-            target = node.directory.find(step.vchannel)
-            batch = a_batch(*[content] * count)
-            submitted.append = node.transactions.stage(place, target, batch, submitted.settle)
-
-        check(stage, wanted)
+        place, target = BatchOfTxn(txn.txn_id, CLIENT, sequence), node.directory.find(step.vchannel)
+        batch = a_batch(*[content] * count)
+        submitted = Submitted(lambda settle: StagingAppend(node.transactions, place, target, batch, settle))
+        check(submitted.submit, wanted)
         if txn.state == "open":
             txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         if wanted is None:

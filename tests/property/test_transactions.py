@@ -17,10 +17,10 @@ from tidelog_server.core.errors import LastTickMismatchError, SequenceGapError, 
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Conditions
+from tidelog_server.log.batch import UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_server.txn.inline import TxnPart, try_append_transaction
+from tidelog_server.txn.inline import TxnAppend, TxnPart
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
@@ -154,7 +154,6 @@ def submit(
     node: Node, step: Transact, content: bytes, sequence: int | None
 ) -> tuple[Submitted | None, type[Exception] | None]:
     """Submit a transaction; return it, or the error that refused it."""
-    submitted = Submitted()
     parts = []
     for vchannel, batches in step.parts:
         log, lane = node.directory.find(vchannel)
@@ -162,12 +161,12 @@ def submit(
         conditions = Conditions(expected_last_tick=1) if fails else UNCONDITIONAL
         parts.append(TxnPart(log, lane, [a_batch(*[content] * count) for count in batches], conditions))
     producer = None if sequence is None else ProducerSequence("p", 0, sequence)
+    options = AppendOptions(producer=producer)
+    submitted = Submitted(lambda settle: TxnAppend(node.log.shared, parts, options, settle))
     try:
-        append = try_append_transaction(node.log.shared, parts, AppendOptions(producer=producer), submitted.settle)
+        submitted.submit()
     except (LastTickMismatchError, SequenceGapError, SequenceReusedError) as error:
         return None, type(error)
-    assert append is not None
-    submitted.append = append
     return submitted, None
 
 

@@ -21,8 +21,8 @@ from tidelog_server.core.transactions import AppCommit, TxnOutcome
 from tidelog_server.groups.members import Grants, GroupMembers, Member
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.txn.applications import AppCommits, AppVersion
-from tidelog_server.txn.commit import CommitTerms, TxnCommit, try_commit
-from tidelog_server.txn.inline import try_append_transaction
+from tidelog_server.txn.commit import CommitAppend, CommitTerms, TxnCommit
+from tidelog_server.txn.inline import TxnAppend
 from tidelog_server.txn.table import TxnSession, TxnState, TxnTable
 
 RECORD = TaskRecord(9, ("a/0", "a/1"), (1, 2), (), "00", 0, 0, created_ms=0)
@@ -74,12 +74,12 @@ def finish_what_is_not_committing() -> None:
 def submit_what_is_not_committing() -> None:
     table, session = a_table()
     node = cast("Any", SimpleNamespace(admission=SimpleNamespace(check=lambda: None)))
-    try_commit(node, table, TxnCommit([session], CommitTerms()), lambda _: None)
+    CommitAppend(node, table, TxnCommit([session], CommitTerms()), lambda _: None)
 
 
 def append_no_parts() -> None:
     options = cast("Any", SimpleNamespace(conditions=CommitTerms().conditions))
-    try_append_transaction(cast("Any", None), [], options, lambda _: None)
+    TxnAppend(cast("Any", None), [], options, lambda _: None)
 
 
 def record_a_commit_that_was_not_submitted() -> None:

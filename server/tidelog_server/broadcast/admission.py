@@ -16,7 +16,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.append import Batch
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Find, Place
 

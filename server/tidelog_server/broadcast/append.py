@@ -5,14 +5,14 @@ vchannels or of none, and a reader that has read each of them up to that tick ha
 barrier.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.producers import ProducerKey, ProducerSequence
-from tidelog_server.log.append import Batch
+from tidelog_server.log.append import Settled, TickedAppend
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Place
 
 WINDOW_PREFIX: Final = "_broadcast-"
@@ -24,46 +24,63 @@ def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
     return vchannel_id, f"{WINDOW_PREFIX}{broadcast_id}"
 
 
-def try_append_broadcast(
-    node: LogContext,
-    broadcast_id: int,
-    targets: Sequence[Place],
-    batch: Batch,
-    *,
-    barrier_tick: int,
-    forget: Sequence[ProducerKey],
-    on_settled: Settled,
-) -> PendingAppend | None:
-    """Append ``batch`` to all targets at once; None if the oracle cannot allocate a tick now: then ``prepare`` it.
+class BroadcastAppend(TickedAppend):
+    """The append of a broadcast to all its vchannels."""
 
-    A window is written with it, so that a restart knows that the broadcast is in the log even if it was trimmed. The
-    broadcast was accepted before, so no temporary condition refuses it here.
+    __slots__ = ("_batch", "_broadcast_id", "_node", "_take_stale_windows", "_targets")
 
-    Args:
-        node: Log of the node.
-        broadcast_id: Id of the broadcast.
-        targets: At least one; distinct vchannels, whose channels are not closed before this is settled.
-        batch: One message.
-        barrier_tick: Lower bound of its tick, exclusive.
-        forget: Windows of earlier broadcasts to delete.
-        on_settled: Called once with the outcome.
-    """
-    assert batch.count == 1
-    assert 0 < len({vchannel.vchannel_id for _, vchannel in targets}) == len(targets)
-    tick = node.oracle.try_allocate(1, barrier_tick)
-    if tick is None:
-        return None
-    message_type, columns_crc32c, columns = batch.message_type, batch.columns_crc32c, batch.columns
-    # Positional arguments, because there may be a thousand entries.
-    entries = [
-        NewEntry(vchannel.vchannel_id, tick, 1, message_type, columns_crc32c, columns, None, None, broadcast_id)
-        for _, vchannel in targets
-    ]
-    append = PendingAppend(entries, True, on_settled)
-    first_id, name = window_key(targets[0][1].vchannel_id, broadcast_id)
-    node.producers.note(first_id, ProducerSequence(name, 0, 1), append)
-    append.windows = (*append.windows, *map(node.producers.remove, forget))
-    for (log, vchannel), entry in zip(targets, entries, strict=True):
-        log.enter(vchannel, entry)
-    node.committer.submit(append)
-    return append
+    def __init__(
+        self,
+        node: LogContext,
+        broadcast_id: int,
+        targets: Sequence[Place],
+        batch: Batch,
+        *,
+        barrier_tick: int,
+        take_stale_windows: Callable[[], Sequence[ProducerKey]],
+        on_settled: Settled,
+    ) -> None:
+        """Create it; nothing is submitted yet.
+
+        Args:
+            node: Log of the node.
+            broadcast_id: Id of the broadcast.
+            targets: At least one; distinct vchannels, whose channels are not closed before this is settled.
+            batch: One message.
+            barrier_tick: Lower bound of its tick, exclusive.
+            take_stale_windows: Returns windows of earlier broadcasts, which are deleted with the write.
+            on_settled: Called once with the outcome.
+        """
+        assert batch.count == 1
+        assert 0 < len({vchannel.vchannel_id for _, vchannel in targets}) == len(targets)
+        super().__init__(1, barrier_tick, True, on_settled)
+        self._node = node
+        self._broadcast_id = broadcast_id
+        self._targets = targets
+        self._batch = batch
+        self._take_stale_windows = take_stale_windows
+
+    def try_submit(self) -> bool:
+        """See TickedAppend.
+
+        A window is written with it, so that a restart knows that the broadcast is in the log even if it was trimmed.
+        The broadcast was accepted before, so no temporary condition refuses it here.
+        """
+        node, batch, broadcast_id, targets = self._node, self._batch, self._broadcast_id, self._targets
+        tick = node.oracle.try_allocate(1, self.barrier_tick)
+        if tick is None:
+            return False
+        message_type, columns_crc32c, columns = batch.message_type, batch.columns_crc32c, batch.columns
+        # Positional arguments, because there may be a thousand entries.
+        entries = [
+            NewEntry(vchannel.vchannel_id, tick, 1, message_type, columns_crc32c, columns, None, None, broadcast_id)
+            for _, vchannel in targets
+        ]
+        self.entries = entries
+        first_id, name = window_key(targets[0][1].vchannel_id, broadcast_id)
+        node.producers.note(first_id, ProducerSequence(name, 0, 1), self)
+        self.windows = (*self.windows, *map(node.producers.remove, self._take_stale_windows()))
+        for (log, vchannel), entry in zip(targets, entries, strict=True):
+            log.enter(vchannel, entry)
+        node.committer.submit(self)
+        return True

@@ -180,11 +180,15 @@ class BroadcastSaver:
             await self._store.forget(forgotten.broadcast_ids, forgotten.floors)
             table.forget(forgotten.broadcast_ids)
 
+    def take_stale_windows(self) -> list[ProducerKey]:
+        """Return the stale windows, for a write that is about to delete them; they are stale no longer."""
+        stale, self.stale_windows = self.stale_windows, []
+        return stale
+
     async def _forget_windows(self) -> None:
         if not self.stale_windows:
             return
-        changes = dict(map(self._node.shared.producers.remove, self.stale_windows))
-        self.stale_windows.clear()
+        changes = dict(map(self._node.shared.producers.remove, self.take_stale_windows()))
         await self._node.committer.run(lambda: self._node.store.write([], SideRows(changes)))
 
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from tidelog_server.broadcast.admission import BroadcastAdmission, BroadcastRequest
-from tidelog_server.broadcast.append import WINDOW_PREFIX, try_append_broadcast, window_key
+from tidelog_server.broadcast.append import WINDOW_PREFIX, BroadcastAppend, window_key
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
 from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
@@ -38,9 +38,9 @@ from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.names import parse_vchannel_name
 from tidelog_server.core.shares import Floors
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.append import Batch
+from tidelog_server.log.append import Append
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend
 from tidelog_server.log.protocols import Find, Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
@@ -296,19 +296,15 @@ class Broadcasts:
         """Append an accepted broadcast, and return its tick once it is durable."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_settled(_: PendingAppend) -> None:
+        def on_settled(_: Append) -> None:
             if not settled.done():
                 settled.set_result(None)
 
-        node = self._node.shared
-        append = await node.submit(
-            lambda: try_append_broadcast(
-                node, live.task.record.broadcast_id, live.targets, batch,
-                barrier_tick=barrier_tick, forget=self._saver.stale_windows, on_settled=on_settled,
-            ),
-            1, barrier_tick,
+        append = BroadcastAppend(
+            self._node.shared, live.task.record.broadcast_id, live.targets, batch,
+            barrier_tick=barrier_tick, take_stale_windows=self._saver.take_stale_windows, on_settled=on_settled,
         )  # fmt: skip
-        self._saver.stale_windows = []
+        await self._node.shared.submit(append)
         await settled
         if append.failure is not None:
             raise append.failure.with_effect(Effect.UNKNOWN)

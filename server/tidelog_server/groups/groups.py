@@ -25,9 +25,9 @@ from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, GroupState, PositionState, Subscriber
+from tidelog_server.log.append import Append, PositionChange, Settled
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend, PositionChange, Settled
 from tidelog_server.log.protocols import Find, MovePositions, Place, no_positions
 from tidelog_server.log.scan.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.metadata.shared_commits import SharedCommits
@@ -292,10 +292,10 @@ class Groups:
         """Return a function that moves positions within a transaction; it raises as ``changes``."""
         return (lambda: self.changes(commits, is_repeatable=False)) if commits else no_positions
 
-    def commit(self, commits: Sequence[Commit], on_settled: Settled) -> PendingAppend:
+    def commit(self, commits: Sequence[Commit], on_settled: Settled) -> Append:
         """Move positions forward; call ``on_settled`` once they are durable or failed. Raises as ``changes``."""
         self._node.admission.check_storage()
-        append = PendingAppend((), True, on_settled, positions=self.changes(commits, is_repeatable=True))
+        append = Append((), True, on_settled, positions=self.changes(commits, is_repeatable=True))
         self._node.committer.submit(append)
         return append
 

@@ -7,7 +7,7 @@ from typing import Final
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.pending import PositionChange
+from tidelog_server.log.append import PositionChange
 
 _NONE: Final[Mapping[str, GroupPosition]] = MappingProxyType({})
 

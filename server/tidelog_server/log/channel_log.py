@@ -2,9 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import (
@@ -16,19 +15,15 @@ from tidelog_server.core.errors import (
     StorageFailedError,
 )
 from tidelog_server.core.limits import Limits
-from tidelog_server.core.producers import ProducerSequence
-from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.append import TickedAppend
 from tidelog_server.log.committer import GroupCommitter
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
-from tidelog_server.log.pending import PendingAppend, Settled
-from tidelog_server.log.producers import ProducerTable, known_result
+from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore, VchannelTail
-
-Submitted = TypeVar("Submitted")
 
 
 @dataclass(slots=True)
@@ -115,32 +110,24 @@ class LogContext:
     clock: Clock
     producers: ProducerTable
 
-    async def submit(
-        self,
-        attempt: Callable[[], Submitted | None],
-        count: int,
-        barrier_tick: int = NO_TICK,
-        wait_s: float | None = None,
-    ) -> Submitted:
-        """Return what ``attempt`` submits, repeating it each time the oracle has ticks ready until it is not None.
+    async def submit(self, append: TickedAppend, wait_s: float | None = None) -> None:
+        """Submit an append when the oracle has its ticks.
 
         Args:
-            attempt: Allocates ticks and submits in one step; None if the oracle has no ticks ready.
-            count: Number of ticks that it needs.
-            barrier_tick: Exclusive lower bound of the ticks.
+            append: The append.
             wait_s: Seconds to wait; None for no limit.
 
         Raises:
-            BarrierNotReachedError: The oracle did not have the ticks within ``wait_s`` seconds.
+            BarrierNotReachedError: The oracle did not have the ticks within ``wait_s`` seconds. Nothing happened.
+            TidelogServerError: See ``TickedAppend.try_submit``. Nothing happened.
         """
         try:
             async with asyncio.timeout(wait_s):
-                # Ordering: ``attempt`` allocates the ticks: no await may come between allocation and submission.
-                while (submitted := attempt()) is None:
-                    await self.oracle.prepare(count, barrier_tick)
+                # Ordering: ``try_submit`` allocates the ticks: no await may come between allocation and submission.
+                while not append.try_submit():
+                    await self.oracle.prepare(append.ticks, append.barrier_tick)
         except TimeoutError:
-            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=self.oracle.now()) from None
-        return submitted
+            raise BarrierNotReachedError(barrier_tick=append.barrier_tick, latest_tick=self.oracle.now()) from None
 
 
 class VchannelLog:
@@ -182,21 +169,25 @@ class VchannelLog:
 class ChannelLog:
     """The log of one channel. Lives on the event loop; nothing here blocks.
 
+    Attributes:
+        name: Name of the channel.
+        created_tick: Distinguishes the channel from others of the same name: a later one has a greater tick.
+        shared: What it shares with the other channels of the node.
+        vchannels: Its vchannels, by index.
+        is_closed: True once the channel is being destroyed.
+
     Invariants:
         INV-1: ticks of the channel are submitted in growing order, so physical order is tick order.
         INV-2: everything at or below ``watermark()`` is durable and readable, and nothing will be added there.
     """
 
-    def __init__(self, node: LogContext, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
-        """Open the log of vchannels that are in the store.
-
-        ``created_tick`` distinguishes the channel from others of the same name: a later one has a greater tick.
-        """
+    def __init__(self, shared: LogContext, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
+        """Open the log of vchannels that are in the store."""
         self.name = name
         self.created_tick = created_tick
-        self._node = node
+        self.shared = shared
         self.vchannels = [
-            VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
+            VchannelLog(vchannel_id, f"{name}/{index}", shared.store.tail(vchannel_id))
             for index, vchannel_id in enumerate(vchannel_ids)
         ]
         # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
@@ -210,65 +201,11 @@ class ChannelLog:
         """Return the tick up to which the channel is complete; it advances with time even without appends."""
         if self._in_flight:
             return Tick(self._in_flight[0] - 1)
-        return self._node.oracle.now()
+        return self.shared.oracle.now()
 
     def oldest_in_flight(self) -> Tick | None:
         """Return the first tick of the oldest append in flight, which limits the watermark; None without one."""
         return Tick(self._in_flight[0]) if self._in_flight else None
-
-    def try_append(
-        self,
-        vchannel: VchannelLog,
-        batch: Batch,
-        options: AppendOptions,
-        on_settled: Settled,
-        *,
-        is_system: bool = False,
-    ) -> PendingAppend | None:
-        """Append at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
-
-        Appends by the server itself are accepted even if the disk is too full for others: trims must be audited.
-
-        ``on_settled`` is called once with the outcome. A retried batch of a producer is not appended again: the
-        returned append is settled with the first one, or before this returns; conditions are not checked.
-
-        Raises:
-            ProducerFencedError, ProducerForgottenError, SequenceGapError, SequenceReusedError, SequenceForgottenError:
-                See ``known_result`` and ``ProducerTable.window_for``. Nothing happened.
-            ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
-            LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
-        """
-        self.check_open()
-        producer = options.producer
-        if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
-            return repeated
-        if is_system:
-            self._node.admission.check_storage()
-        else:
-            self._node.admission.check()
-        if options.conditions is not UNCONDITIONAL:
-            options.conditions.check(
-                vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token
-            )
-        tick = self._node.oracle.try_allocate(batch.count, options.barrier_tick)
-        if tick is None:
-            return None
-        return self._submit(vchannel, batch, tick, options, on_settled)
-
-    def _submit(
-        self, vchannel: VchannelLog, batch: Batch, tick: Tick, options: AppendOptions, on_settled: Settled
-    ) -> PendingAppend:
-        """Submit a batch with its tick. Ordering: see ``enter``."""
-        node = self._node
-        entry = NewEntry(
-            vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
-        )
-        append = PendingAppend((entry,), options.needs_sync, on_settled)
-        if options.producer is not None:
-            node.producers.note(vchannel.vchannel_id, options.producer, append)
-        self.enter(vchannel, entry)
-        node.committer.submit(append)
-        return append
 
     def enter(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Record that ``entry`` is about to be submitted.
@@ -286,25 +223,7 @@ class ChannelLog:
             self._drained.clear()
         in_flight.append(first_tick)
         vchannel.submitted_tick = entry.last_tick
-        self._node.admission.note_submitted(len(entry.columns))
-
-    def _repeated(
-        self, vchannel: VchannelLog, batch: Batch, producer: ProducerSequence, on_settled: Settled
-    ) -> PendingAppend | None:
-        """Return the append that answers a retried batch; None for a new one. Raises like the table of producers."""
-        node = self._node
-        node.admission.check_storage()
-        key = (vchannel.vchannel_id, producer.producer_id)
-        window = node.producers.window_for(vchannel.vchannel_id, vchannel.name, producer, node.oracle.last)
-        result = known_result(window, vchannel.name, producer, batch.count, batch.columns_crc32c)
-        if result is None:
-            return None
-        entry = NewEntry(
-            vchannel.vchannel_id, Tick(result.first_tick), batch.count, batch.message_type, batch.columns_crc32c, b""
-        )
-        repeated = PendingAppend((entry,), result.is_synced, on_settled, is_duplicate=True)
-        node.producers.settle_with_first(key, producer.sequence, repeated)
-        return repeated
+        self.shared.admission.note_submitted(len(entry.columns))
 
     def check_open(self) -> None:
         """Raise ChannelNotExistError once the channel is being destroyed."""
@@ -329,9 +248,9 @@ class ChannelLog:
         assert entry.last_tick <= vchannel.submitted_tick
         if not self._in_flight:
             self._drained.set()
-        self._node.admission.note_settled(len(entry.columns))
+        self.shared.admission.note_settled(len(entry.columns))
         vchannel.durable_tick = entry.last_tick
-        self._node.ring.push(vchannel.ring, entry)
+        self.shared.ring.push(vchannel.ring, entry)
 
     async def close(self) -> None:
         """Refuse further appends, drain those in flight, and wake all followers, which then see ``is_closed``."""

@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.log.append import Append, PositionChange, WindowChange, side_rows_of
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.lone_appends import LoneAppends
-from tidelog_server.log.pending import PendingAppend, PositionChange, WindowChange, side_rows_of
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -57,7 +57,7 @@ class _Job:
 class _Group:
     """Appends that are committed together. The thread, if it syncs it, owns it from the end of its write until then."""
 
-    appends: list[PendingAppend]
+    appends: list[Append]
     size_bytes: int
     needs_sync: bool
     write_s: float = 0.0
@@ -123,7 +123,7 @@ class GroupCommitter:
         metrics: Metrics,
         *,
         slow_appends: SlowAppends,
-        on_committed: Callable[[Sequence[PendingAppend]], None],
+        on_committed: Callable[[Sequence[Append]], None],
         on_failure: Callable[[LogFailure], None],
     ) -> None:
         # Set before the first append if this node is part of a cluster.
@@ -136,7 +136,7 @@ class GroupCommitter:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         # Work not yet handed over to the thread, in order.
-        self._waiting: deque[PendingAppend | _Job] = deque()
+        self._waiting: deque[Append | _Job] = deque()
         self._turn = _Turn.IDLE
         # The scheduled ``_advance`` while the turn is DUE.
         self._due: asyncio.Handle | None = None
@@ -157,7 +157,7 @@ class GroupCommitter:
         self._thread.start()
         self.executor: Executor = _JobExecutor(self)
 
-    def submit(self, append: PendingAppend) -> None:
+    def submit(self, append: Append) -> None:
         """Queue an append. It is always settled later, on the event loop."""
         assert not append.settled
         # Set here, so that both times of an acknowledgement are readings of the same clock.
@@ -196,8 +196,8 @@ class GroupCommitter:
         Raises:
             StorageFailedError, OwnershipLostError: The coroutine raises it if the log stopped; the effect is unknown.
         """
-        done: asyncio.Future[PendingAppend] = self._loop.create_future()
-        self.submit(PendingAppend((), True, done.set_result, windows=windows, positions=positions))
+        done: asyncio.Future[Append] = self._loop.create_future()
+        self.submit(Append((), True, done.set_result, windows=windows, positions=positions))
         return _durable(done)
 
     def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
@@ -309,7 +309,7 @@ class GroupCommitter:
     def _gather(self) -> _Group:
         """Return the next group: the oldest append, and those that fit with it."""
         waiting = self._waiting
-        appends: list[PendingAppend] = []
+        appends: list[Append] = []
         size_bytes = batches = 0
         needs_sync = False
         while waiting and batches < MAX_GROUP_BATCHES:
@@ -515,7 +515,7 @@ class GroupCommitter:
                 metrics.sync_seconds.observe(figure.sync_s)
 
 
-async def _durable(done: "asyncio.Future[PendingAppend]") -> None:
+async def _durable(done: "asyncio.Future[Append]") -> None:
     # Shielded: the committer settles the append even if the caller is cancelled.
     append = await asyncio.shield(done)
     if append.failure is not None:

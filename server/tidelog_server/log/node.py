@@ -12,11 +12,11 @@ from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.groups import FOLD_GROUP
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
+from tidelog_server.log.append import Append, PositionChange
 from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import GroupCommitter
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
-from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
@@ -167,7 +167,7 @@ class LogNode:
         """Drain and sync everything that was submitted, and end the committer's thread."""
         await self.committer.close()
 
-    def _committed(self, appends: Sequence[PendingAppend]) -> None:
+    def _committed(self, appends: Sequence[Append]) -> None:
         """Make a committed group readable. Ordering: before any of its acks, so an acked message can be read."""
         touched: set[VchannelLog] = set()
         for append in appends:

@@ -27,7 +27,7 @@ from tidelog_server.core.producers import (
 )
 from tidelog_server.core.shares import Shares
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.log.pending import PendingAppend, WindowChange
+from tidelog_server.log.append import Append, WindowChange
 
 FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
 FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"
@@ -79,7 +79,7 @@ class _Producer:
     """A window, and its unsettled batches by sequence."""
 
     window: ProducerWindow
-    in_flight: dict[int, PendingAppend] = field(default_factory=dict)
+    in_flight: dict[int, Append] = field(default_factory=dict)
 
 
 def _is_in_use(producer: _Producer) -> bool:
@@ -139,7 +139,7 @@ class ProducerTable:
         """Return whether an unknown producer may have had a window on the vchannel."""
         return self._find(key) is None and (key[0], FORGOTTEN_NAMED) in self._reserved
 
-    def in_flight(self, key: ProducerKey, sequence: int) -> PendingAppend | None:
+    def in_flight(self, key: ProducerKey, sequence: int) -> Append | None:
         """Return a batch that is accepted and not settled yet; this counts as a use of the producer."""
         producer = self._find(key)
         if producer is None:
@@ -148,9 +148,7 @@ class ProducerTable:
             self._shared.use(key)
         return producer.in_flight.get(sequence)
 
-    def note(
-        self, vchannel_id: int, producer: ProducerSequence, append: PendingAppend, crc32c: int | None = None
-    ) -> None:
+    def note(self, vchannel_id: int, producer: ProducerSequence, append: Append, crc32c: int | None = None) -> None:
         """Write the producer's window with ``append``, its next batch on the vchannel.
 
         The window records the append's first entry, with ``crc32c`` instead of the entry's CRC if given.
@@ -167,7 +165,7 @@ class ProducerTable:
         append.windows = self.put(key, window.extended(result, producer.tenant))
         self._track(key, producer.sequence, append)
 
-    def settle_with_first(self, key: ProducerKey, sequence: int, repeated: PendingAppend) -> None:
+    def settle_with_first(self, key: ProducerKey, sequence: int, repeated: Append) -> None:
         """Settle a retry: together with the first append if that is in flight, else now."""
         first = self.in_flight(key, sequence)
         if first is None:
@@ -231,7 +229,7 @@ class ProducerTable:
         if not is_new:
             raise ProducerForgottenError(vchannel=vchannel, producer_id=producer.producer_id)
 
-    def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
+    def _track(self, key: ProducerKey, sequence: int, append: Append) -> None:
         """Add a batch in flight."""
         producer = self._find(key)
         assert producer is not None

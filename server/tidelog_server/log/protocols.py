@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tidelog_server.core.entries import NewEntry
+from tidelog_server.log.append import Append, PositionChange, Settled
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
-from tidelog_server.log.pending import PendingAppend, PositionChange, Settled
 
 
 class Place(NamedTuple):
@@ -46,7 +46,7 @@ class Joined(Protocol):
         """
         ...
 
-    def settled(self, append: PendingAppend) -> None:
+    def settled(self, append: Append) -> None:
         """Take note that the entries are durable, or that the log failed."""
         ...
 
@@ -65,7 +65,7 @@ class _Nothing:
         assert first_tick <= base
         return ()
 
-    def settled(self, append: PendingAppend) -> None:
+    def settled(self, append: Append) -> None:
         """See Joined."""
 
 
@@ -92,7 +92,7 @@ def settled_with(joined: Joined, on_settled: Settled) -> Settled:
     if joined is NOTHING_JOINED:
         return on_settled
 
-    def both(append: PendingAppend) -> None:
+    def both(append: Append) -> None:
         joined.settled(append)
         on_settled(append)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.log.pending import PositionChange
+from tidelog_server.log.append import PositionChange
 from tidelog_server.mailboxes.operations import Fetched, Step
 
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog_server.core.entries import NewEntry, TxnSpan
-from tidelog_server.log.pending import PendingAppend
+from tidelog_server.log.append import Append
 from tidelog_server.mailboxes.calls import Call, PendingStep
 from tidelog_server.mailboxes.mailbox import FINISH_EVENTS, MailboxContext, MailboxLog
 from tidelog_server.mailboxes.operations import Step
@@ -104,7 +104,7 @@ class JointStep:
         log.wake()
         return entries
 
-    def settled(self, append: PendingAppend) -> None:
+    def settled(self, append: Append) -> None:
         """Answer the calls of all parts."""
         for log, pending in self._pending:
             log.settled(pending, append)
@@ -138,6 +138,6 @@ async def write_jointly(context: MailboxContext, joint: JointStep) -> list[Any]:
     joint.check(base)
     entries = joint.enter(base, base)
     if entries:
-        context.node.committer.submit(PendingAppend(entries, True, joint.settled))
+        context.node.committer.submit(Append(entries, True, joint.settled))
         hit(Failpoint.MAILBOX_JOINT_SUBMITTED)
     return await joint.done()

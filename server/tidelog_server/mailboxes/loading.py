@@ -10,7 +10,7 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.log.append import Batch
+from tidelog_server.log.batch import Batch
 from tidelog_server.mailboxes.events import EventType, replay_all
 from tidelog_server.mailboxes.snapshot import decode_page, decode_snapshot
 from tidelog_server.mailboxes.state import MailboxState

@@ -21,8 +21,8 @@ from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.ticks import LOGICAL_BITS, Tick, physical_ms
+from tidelog_server.log.append import Append, PositionChange
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import Blobs
 from tidelog_server.mailboxes.bodies import BodyBudget, RecentBodies
@@ -284,7 +284,7 @@ class MailboxLog:
             self.answer_later(pending)
             return
         self.expect(pending)
-        append = PendingAppend(entries, True, lambda settled: self.settled(pending, settled), positions=positions)
+        append = Append(entries, True, lambda settled: self.settled(pending, settled), positions=positions)
         self._context.node.committer.submit(append)
         hit(Failpoint.MAILBOX_STEP_SUBMITTED)
 
@@ -427,7 +427,7 @@ class MailboxLog:
         """Add a step whose events are submitted next."""
         self._unsettled.append(pending)
 
-    def settled(self, pending: PendingStep, append: PendingAppend) -> None:
+    def settled(self, pending: PendingStep, append: Append) -> None:
         """Answer a step: its events are durable, or the log failed."""
         assert self._unsettled[0] is pending
         self._unsettled.popleft()

@@ -32,10 +32,12 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import AUDIT_CHANNEL
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.append import AppendOptions, Batch
+from tidelog_server.log.append import Append
+from tidelog_server.log.batch import AppendOptions, Batch
+from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend
+from tidelog_server.log.protocols import Place
 from tidelog_server.log.scan.scanner import Piece, ScanPlan, ScanSource
 from tidelog_server.security.audit_limits import DiskReserve, Refusals
 
@@ -226,13 +228,12 @@ class AuditLog:
         batch = self._codec.encode(lines)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_settled(_: PendingAppend) -> None:
+        def on_settled(_: Append) -> None:
             if not settled.done():
                 settled.set_result(None)
 
-        append = await self._node.shared.submit(
-            lambda: self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_system=True), len(lines)
-        )
+        append = BatchAppend(Place(self._log, self._vchannel), batch, _SYNCED, on_settled, is_system=True)
+        await self._node.shared.submit(append)
         await settled
         if append.failure is not None:
             raise append.failure

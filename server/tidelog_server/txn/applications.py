@@ -24,7 +24,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares, floors_of
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
-from tidelog_server.log.pending import AppChange
+from tidelog_server.log.append import AppChange
 
 AppChanges = tuple[Sequence[AppChange], Sequence[FloorChange]]
 """Last commits of applications, and the floors of tenants that lost an application to eviction."""

@@ -9,9 +9,9 @@ from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import Effect, TidelogServerError
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
-from tidelog_server.log.append import Conditions
+from tidelog_server.log.append import Settled, TickedAppend
+from tidelog_server.log.batch import Conditions
 from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.txn.applications import AppChanges
@@ -38,21 +38,6 @@ class CommitTerms:
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
     expected_batches: int | None = None
     companions: Companions = ALONE
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedCommit:
-    """A submitted commit.
-
-    Attributes:
-        append: The append to the committer.
-        outcomes: Outcome of each transaction, in order.
-        first_tick: Tick of the first message; without messages, a tick that no message has.
-    """
-
-    append: PendingAppend
-    outcomes: Sequence[TxnOutcome]
-    first_tick: int
 
 
 def no_app_changes(_: int) -> AppChanges:
@@ -82,57 +67,79 @@ class TxnCommit:
         return sum(session.messages for session in self.sessions)
 
 
-def try_commit(node: LogContext, table: TxnTable, commit: TxnCommit, on_settled: Settled) -> SubmittedCommit | None:
-    """Submit the commit at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
+class CommitAppend(TickedAppend):
+    """The append of a commit: headers, whose columns were staged before.
 
     Transactions follow each other in order. Messages of a vchannel get consecutive ticks in the order in which their
     batches arrived; vchannels follow in the order in which they joined. All share one span of ticks, so no watermark
     and no cut is between transactions that are committed together.
 
-    Raises:
-        ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
-        LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
-        TidelogServerError: See ``CommitTerms.companions``. Nothing happened.
+    Attributes:
+        first_tick: Tick of the first message, after the submission; without messages, a tick that no message has.
+        results: Outcome of each transaction, in order, after the submission.
     """
-    node.admission.check()
-    sessions, terms, messages = commit.sessions, commit.terms, commit.messages
-    assert all(session.is_committing for session in sessions)
-    assert len({session.txn_id for session in sessions}) == len(sessions)
-    for session in sessions:
-        _check(session, terms)
-    joined = terms.companions.joined
-    # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
-    ticks = max(1, messages)
-    first_tick = node.oracle.try_allocate(ticks + joined.events, terms.barrier_tick)
-    if first_tick is None:
-        return None
-    joined.check(first_tick + ticks)
-    positions = terms.companions.move_positions()
-    needs_sync = terms.needs_sync or joined is not NOTHING_JOINED
-    outcomes = _outcomes(sessions, first_tick, is_synced=needs_sync)
-    entries: list[NewEntry] = []
-    for session, outcome in zip(sessions, outcomes, strict=True):
-        entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
-    # The ticks of the entries are exactly those of the span.
-    assert sum(entry.count for entry in entries) == messages
-    assert not entries or entries[-1].base_tick + entries[-1].count == first_tick + messages
-    written = [table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)]
-    app_changes, app_floors = commit.app_changes(first_tick)
-    append = PendingAppend(
-        entries, needs_sync, settled_with(joined, on_settled),
-        outcomes=[change for changes, _ in written for change in changes], positions=positions,
-        app_commits=app_changes,
-        floors=[*(floor for _, floors in written for floor in floors), *app_floors],
-    )  # fmt: skip
-    parts = (part for session in sessions for part in session.parts.values())
-    targets = {part.target.vchannel.vchannel_id: part.target for part in parts}
-    for entry in entries:
-        target = targets[entry.vchannel_id]
-        target.log.enter(target.vchannel, entry)
-    append.entries = [*entries, *joined.enter(first_tick + ticks, first_tick)]
-    hit(Failpoint.TXN_COMMITTING)
-    node.committer.submit(append)
-    return SubmittedCommit(append, outcomes, first_tick)
+
+    __slots__ = ("_commit", "_node", "_table", "first_tick", "results")
+
+    def __init__(self, node: LogContext, table: TxnTable, commit: TxnCommit, on_settled: Settled) -> None:
+        """Create it; nothing is submitted yet."""
+        assert all(session.is_committing for session in commit.sessions)
+        assert len({session.txn_id for session in commit.sessions}) == len(commit.sessions)
+        terms = commit.terms
+        joined = terms.companions.joined
+        needs_sync = terms.needs_sync or joined is not NOTHING_JOINED
+        # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
+        super().__init__(max(1, commit.messages) + joined.events, terms.barrier_tick, needs_sync, on_settled)
+        self.first_tick = NO_TICK
+        self.results: Sequence[TxnOutcome] = ()
+        self._node = node
+        self._table = table
+        self._commit = commit
+
+    def try_submit(self) -> bool:
+        """See TickedAppend.
+
+        Raises:
+            ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
+            LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
+            TidelogServerError: See ``CommitTerms.companions``. Nothing happened.
+        """
+        node, table, commit = self._node, self._table, self._commit
+        node.admission.check()
+        sessions, terms, messages = commit.sessions, commit.terms, commit.messages
+        for session in sessions:
+            _check(session, terms)
+        first_tick = node.oracle.try_allocate(self.ticks, self.barrier_tick)
+        if first_tick is None:
+            return False
+        joined = terms.companions.joined
+        joined_tick = first_tick + max(1, messages)
+        joined.check(joined_tick)
+        self.positions = terms.companions.move_positions()
+        self.on_settled = settled_with(joined, self.on_settled)
+        self.first_tick = first_tick
+        self.results = _outcomes(sessions, first_tick, is_synced=self.needs_sync)
+        entries: list[NewEntry] = []
+        for session, outcome in zip(sessions, self.results, strict=True):
+            entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
+        # The ticks of the entries are exactly those of the span.
+        assert sum(entry.count for entry in entries) == messages
+        assert not entries or entries[-1].base_tick + entries[-1].count == first_tick + messages
+        written = [
+            table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, self.results, strict=True)
+        ]
+        self.app_commits, app_floors = commit.app_changes(first_tick)
+        self.outcomes = [change for changes, _ in written for change in changes]
+        self.floors = [*(floor for _, floors in written for floor in floors), *app_floors]
+        parts = (part for session in sessions for part in session.parts.values())
+        targets = {part.target.vchannel.vchannel_id: part.target for part in parts}
+        for entry in entries:
+            target = targets[entry.vchannel_id]
+            target.log.enter(target.vchannel, entry)
+        self.entries = [*entries, *joined.enter(joined_tick, first_tick)]
+        hit(Failpoint.TXN_COMMITTING)
+        node.committer.submit(self)
+        return True
 
 
 async def answer_waiters(

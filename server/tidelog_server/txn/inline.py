@@ -15,9 +15,9 @@ from crc32c import crc32c
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Conditions
+from tidelog_server.log.append import Settled, TickedAppend
+from tidelog_server.log.batch import UNCONDITIONAL, AppendOptions, Batch, Conditions
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
-from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.producers import known_result
 from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 
@@ -39,110 +39,134 @@ class TxnPart:
     batches: Sequence[Batch]
     conditions: Conditions = UNCONDITIONAL
 
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        return sum(batch.count for batch in self.batches)
 
+class TxnAppend(TickedAppend):
+    """The append of all parts of a transaction.
 
-def try_append_transaction(
-    node: LogContext,
-    parts: Sequence[TxnPart],
-    options: AppendOptions,
-    on_settled: Settled,
-    companions: Companions = ALONE,
-) -> PendingAppend | None:
-    """Append all parts at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
+    Its entries are those of the parts, in order, then those of the companions.
 
-    The entries of the append are those of the parts, in order. A producer numbers transactions on the vchannel of the
-    first part. Otherwise this works as ``ChannelLog.try_append``, with the conditions of the parts.
-
-    Args:
-        node: Log of the node.
-        parts: At least one; distinct vchannels.
-        options: Options without conditions.
-        on_settled: Called once with the outcome.
-        companions: What is written with a new transaction.
-
-    Raises:
-        TidelogServerError: See ``ChannelLog.try_append`` and ``companions``. Nothing happened.
+    Attributes:
+        companions: What is written with it.
     """
-    assert options.conditions is UNCONDITIONAL
-    assert 0 < len({part.vchannel.vchannel_id for part in parts}) == len(parts)
-    for part in parts:
-        part.log.check_open()
-    producer = options.producer
-    if producer is not None and (repeated := _repeated(node, parts, producer, on_settled)) is not None:
-        return repeated
-    node.admission.check()
-    for part in parts:
-        vchannel = part.vchannel
-        part.conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
-    joined = companions.joined
-    count = sum(part.count for part in parts)
-    tick = node.oracle.try_allocate(count + joined.events, options.barrier_tick)
-    if tick is None:
-        return None
-    joined.check(tick + count)
-    positions = companions.move_positions()
-    # A transaction that acknowledges deliveries is synced: they must not be delivered again after a power failure.
-    needs_sync = options.needs_sync or joined is not NOTHING_JOINED
-    append = PendingAppend(_entries(parts, tick), needs_sync, settled_with(joined, on_settled), positions=positions)
-    if producer is not None:
-        node.producers.note(parts[0].vchannel.vchannel_id, producer, append, _digest(parts))
-    entries = iter(append.entries)
-    for part in parts:
-        for _ in part.batches:
-            part.log.enter(part.vchannel, next(entries))
-    append.entries = [*append.entries, *joined.enter(tick + count, tick)]
-    node.committer.submit(append)
-    return append
 
+    __slots__ = ("_messages", "_node", "_parts", "_producer", "companions")
 
-def _repeated(
-    node: LogContext, parts: Sequence[TxnPart], producer: ProducerSequence, on_settled: Settled
-) -> PendingAppend | None:
-    """Return the append that answers a retried transaction; None for a new one. Raises like the table of producers."""
-    node.admission.check_storage()
-    first = parts[0]
-    key = (first.vchannel.vchannel_id, producer.producer_id)
-    window = node.producers.window_for(first.vchannel.vchannel_id, first.vchannel.name, producer, node.oracle.last)
-    result = known_result(window, first.vchannel.name, producer, first.batches[0].count, _digest(parts))
-    if result is None:
-        return None
-    # The ticks of the first attempt follow from the tick of its first message.
-    entries = _entries(parts, Tick(result.first_tick))
-    repeated = PendingAppend(entries, result.is_synced, on_settled, is_duplicate=True)
-    node.producers.settle_with_first(key, producer.sequence, repeated)
-    return repeated
+    def __init__(
+        self,
+        node: LogContext,
+        parts: Sequence[TxnPart],
+        options: AppendOptions,
+        on_settled: Settled,
+        companions: Companions = ALONE,
+    ) -> None:
+        """Create it; nothing is submitted yet.
 
+        Args:
+            node: Log of the node.
+            parts: At least one; distinct vchannels.
+            options: Options without conditions. A producer numbers transactions on the vchannel of the first part.
+            on_settled: Called once with the outcome.
+            companions: What is written with a new transaction.
+        """
+        assert options.conditions is UNCONDITIONAL
+        assert 0 < len({part.vchannel.vchannel_id for part in parts}) == len(parts)
+        joined = companions.joined
+        messages = sum([batch.count for part in parts for batch in part.batches])
+        # A transaction that acknowledges deliveries is synced: they must not be delivered again after a power failure.
+        needs_sync = options.needs_sync or joined is not NOTHING_JOINED
+        super().__init__(messages + joined.events, options.barrier_tick, needs_sync, on_settled)
+        self.companions = companions
+        self._messages = messages
+        self._node = node
+        self._parts = parts
+        self._producer = options.producer
 
-def _entries(parts: Sequence[TxnPart], first_tick: Tick) -> list[NewEntry]:
-    last_tick = first_tick + sum(part.count for part in parts) - 1
-    txn = TxnSpan(first_tick, first_tick, last_tick)
-    entries: list[NewEntry] = []
-    tick = first_tick
-    for part in parts:
-        for batch in part.batches:
-            entries.append(
-                NewEntry(
-                    part.vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c,
-                    batch.columns, txn,
+    @property
+    def span(self) -> TxnSpan:
+        """Its id and ticks, after the submission."""
+        txn = self.entries[0].txn
+        assert txn is not None
+        return txn
+
+    def try_submit(self) -> bool:
+        """See TickedAppend. Works as that of BatchAppend, with the conditions of the parts.
+
+        Raises:
+            TidelogServerError: See ``BatchAppend.try_submit`` and Companions. Nothing happened.
+        """
+        node, parts, producer = self._node, self._parts, self._producer
+        for part in parts:
+            part.log.check_open()
+        if producer is not None and self._is_repeated(producer):
+            return True
+        node.admission.check()
+        for part in parts:
+            if part.conditions is not UNCONDITIONAL:
+                vchannel = part.vchannel
+                part.conditions.check(
+                    vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token
                 )
-            )  # fmt: skip
-            tick = Tick(tick + batch.count)
-    assert tick == last_tick + 1
-    return entries
+        tick = node.oracle.try_allocate(self.ticks, self.barrier_tick)
+        if tick is None:
+            return False
+        joined, end_tick = self.companions.joined, tick + self._messages
+        joined.check(end_tick)
+        self.positions = self.companions.move_positions()
+        self.on_settled = settled_with(joined, self.on_settled)
+        entries = self._entries(tick)
+        self.entries = entries
+        if producer is not None:
+            node.producers.note(parts[0].vchannel.vchannel_id, producer, self, self._digest())
+        at = 0
+        for part in parts:
+            for _ in part.batches:
+                part.log.enter(part.vchannel, entries[at])
+                at += 1
+        entries += joined.enter(end_tick, tick)
+        node.committer.submit(self)
+        return True
 
+    def _is_repeated(self, producer: ProducerSequence) -> bool:
+        """Return whether this is a retry, which has its outcome then. Raises like the table of producers."""
+        node, first = self._node, self._parts[0]
+        node.admission.check_storage()
+        vchannel = first.vchannel
+        window = node.producers.window_for(vchannel.vchannel_id, vchannel.name, producer, node.oracle.last)
+        result = known_result(window, vchannel.name, producer, first.batches[0].count, self._digest())
+        if result is None:
+            return False
+        # The ticks of the first attempt follow from the tick of its first message.
+        self.entries = self._entries(Tick(result.first_tick))
+        self.needs_sync = result.is_synced
+        self.is_duplicate = True
+        node.producers.settle_with_first((vchannel.vchannel_id, producer.producer_id), producer.sequence, self)
+        return True
 
-def _digest(parts: Sequence[TxnPart]) -> int:
-    """Return a CRC-32C that identifies the transaction's content."""
-    return int(
-        crc32c(
-            b"".join(
-                _DIGESTED.pack(part.vchannel.vchannel_id, batch.count, batch.columns_crc32c)
-                for part in parts
-                for batch in part.batches
+    def _entries(self, first_tick: Tick) -> list[NewEntry]:
+        last_tick = first_tick + self._messages - 1
+        txn = TxnSpan(first_tick, first_tick, last_tick)
+        entries: list[NewEntry] = []
+        tick = first_tick
+        for part in self._parts:
+            for batch in part.batches:
+                entries.append(
+                    NewEntry(
+                        part.vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c,
+                        batch.columns, txn,
+                    )
+                )  # fmt: skip
+                tick = Tick(tick + batch.count)
+        assert tick == last_tick + 1
+        return entries
+
+    def _digest(self) -> int:
+        """Return a CRC-32C that identifies the transaction's content."""
+        return int(
+            crc32c(
+                b"".join(
+                    _DIGESTED.pack(part.vchannel.vchannel_id, batch.count, batch.columns_crc32c)
+                    for part in self._parts
+                    for batch in part.batches
+                )
             )
         )
-    )

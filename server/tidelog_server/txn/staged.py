@@ -20,17 +20,18 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable, floors_of
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import TxnOutcome
-from tidelog_server.log.append import Batch
+from tidelog_server.log.append import Append, Settled, TickedAppend
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.txn.applications import AppVersion
-from tidelog_server.txn.commit import CommitTerms, SubmittedCommit, TxnCommit, answer_waiters, try_commit
+from tidelog_server.txn.commit import CommitAppend, CommitTerms, TxnCommit, answer_waiters
 from tidelog_server.txn.table import BatchOfTxn, EndCause, TxnSession, TxnTable
 
 # Maximum delay of an expiry if no request concerns the transaction.
@@ -78,6 +79,33 @@ class Committed(NamedTuple):
 
     outcome: TxnOutcome
     is_repeated: bool
+
+
+class StagingAppend(TickedAppend):
+    """A batch of a staged transaction. It needs no ticks, because the commit takes them.
+
+    Attributes:
+        place: The transaction, and the sequence of the batch.
+        target: Vchannel of the batch.
+        batch: The batch.
+    """
+
+    __slots__ = ("_transactions", "batch", "place", "target")
+
+    def __init__(
+        self, transactions: "Transactions", place: BatchOfTxn, target: Place, batch: Batch, on_settled: Settled
+    ) -> None:
+        """Create it; nothing is staged yet."""
+        super().__init__(0, NO_TICK, False, on_settled)
+        self.place = place
+        self.target = target
+        self.batch = batch
+        self._transactions = transactions
+
+    def try_submit(self) -> bool:
+        """See TickedAppend and ``Transactions.stage``. Always True."""
+        self._transactions.stage(self)
+        return True
 
 
 class Transactions:
@@ -143,7 +171,7 @@ class Transactions:
         hit(Failpoint.TXN_BEGUN)
         return session
 
-    def stage(self, place: BatchOfTxn, target: Place, batch: Batch, on_settled: Settled) -> PendingAppend:
+    def stage(self, append: "StagingAppend") -> None:
         """Stage a batch; it settles once written, and the transaction's commit makes it durable.
 
         A batch whose sequence was staged before is a retry, and settles before this returns.
@@ -153,8 +181,9 @@ class Transactions:
                 happened.
         """
         self._node.admission.check()
+        target, batch = append.target, append.batch
         target.log.check_open()
-        txn_id, caller, sequence = place
+        txn_id, caller, sequence = append.place
         session = self.open_session(txn_id, caller)
         session.check_open()
         session.check_not_prepared()
@@ -164,16 +193,15 @@ class Transactions:
         is_repeated = session.is_repeated(vchannel_id, batch, sequence)
         if not is_repeated:
             sequence = self.table.stage(session, target, batch, crc32c(batch.columns))
-        staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
-        append = PendingAppend((), False, on_settled, staged=(staged,), is_duplicate=is_repeated)
+        append.staged = (StagedBatch(vchannel_id, txn_id, sequence, batch.columns),)
+        append.is_duplicate = is_repeated
         if is_repeated:
             # The first one is written before any commit submitted after it.
             append.settled = True
-            on_settled(append)
+            append.on_settled(append)
         else:
             self._node.admission.note_submitted(len(batch.columns))
             self._node.committer.submit(append)
-        return append
 
     def keep_alive(self, txn_id: int, caller: Caller) -> TxnSession:
         """Restart the keepalive of a transaction, also during its commit. Raises as ``TxnTable.session``."""
@@ -210,7 +238,7 @@ class Transactions:
             wait_s: Maximum wait for the barrier in seconds.
 
         Raises:
-            TidelogServerError: See ``TxnTable.session``, ``check_whole`` and ``try_commit``. Nothing happened.
+            TidelogServerError: See ``TxnTable.session``, ``check_whole`` and CommitAppend. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             TransactionOutcomeForgottenError: The transaction may have been committed, but its outcome was evicted.
             StorageFailedError: See its effect.
@@ -279,32 +307,31 @@ class Transactions:
         self._discarding.append(session)
         self._discard_due.set()
 
-    async def commit_all(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
+    async def commit_all(self, commit: TxnCommit, wait_s: float) -> CommitAppend:
         """Commit transactions that are marked as committing, and return once the commit is durable.
 
         Raises:
-            TidelogServerError: See ``try_commit``. Nothing happened, and the transactions remain open.
+            TidelogServerError: See ``CommitAppend.try_submit``. Nothing happened, and the transactions remain open.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             StorageFailedError: See its effect.
         """
         settled = asyncio.Event()
-        submitted: SubmittedCommit | None = None
 
-        def on_settled(append: PendingAppend) -> None:
-            assert submitted is not None
+        def on_settled(_: Append) -> None:
             if append.failure is None:
                 hit(Failpoint.TXN_COMMITTED)
-                for session, outcome in zip(commit.sessions, submitted.outcomes, strict=True):
+                for session, outcome in zip(commit.sessions, append.results, strict=True):
                     self.table.finish_commit(session, outcome)
-                commit.on_durable(submitted.first_tick)
+                commit.on_durable(append.first_tick)
                 self._node.metrics.txns_ended.labels("committed").inc(len(commit.sessions))
             settled.set()
 
-        submitted = await self._submit(commit, on_settled, wait_s)
+        append = CommitAppend(self._node.shared, self.table, commit, on_settled)
+        await self._submit(append, commit.sessions, wait_s)
         await settled.wait()
-        if (failure := submitted.append.failure) is not None:
-            raise failure.with_effect(Effect.UNKNOWN)
-        return submitted
+        if append.failure is not None:
+            raise append.failure.with_effect(Effect.UNKNOWN)
+        return append
 
     # -- Private -------------------------------------------------------------------------------------------
 
@@ -318,18 +345,12 @@ class Transactions:
         for session in self.table.expired(self.now_s()):
             self.end(session, "keepalive")
 
-    async def _submit(self, commit: TxnCommit, on_settled: Settled, wait_s: float) -> SubmittedCommit:
+    async def _submit(self, append: CommitAppend, sessions: Sequence[TxnSession], wait_s: float) -> None:
         """Submit a commit once its ticks are available. If this raises, the transactions remain open."""
-        node = self._node.shared
         try:
-            return await node.submit(
-                lambda: try_commit(node, self.table, commit, on_settled),
-                max(1, commit.messages),
-                commit.terms.barrier_tick,
-                wait_s,
-            )
+            await self._node.shared.submit(append, wait_s)
         except BaseException as error:
-            for session in commit.sessions:
+            for session in sessions:
                 session.refuse_commit()
                 session.keep_alive(self.now_s())
                 if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
@@ -337,7 +358,7 @@ class Transactions:
             raise
 
     async def _commit_one(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
-        return (await self.commit_all(TxnCommit([session], terms), wait_s)).outcomes[0]
+        return (await self.commit_all(TxnCommit([session], terms), wait_s)).results[0]
 
     def _description(self, session: TxnSession) -> TxnDescription:
         return TxnDescription(

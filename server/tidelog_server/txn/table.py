@@ -44,8 +44,8 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.append import Batch
-from tidelog_server.log.pending import OutcomeChange
+from tidelog_server.log.append import OutcomeChange
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.protocols import Place
 from tidelog_server.txn.applications import AppVersion
 

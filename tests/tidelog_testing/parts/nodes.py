@@ -1,7 +1,7 @@
 """A node below gRPC, on the test's event loop, with a store that the test chooses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tidelog_server.channels.catalog import Owner
@@ -9,9 +9,10 @@ from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Batch, Conditions
+from tidelog_server.log.append import Append, Settled, TickedAppend
+from tidelog_server.log.batch import UNCONDITIONAL, AppendOptions, Batch, Conditions
+from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.node.node import Node as ServerNode
@@ -49,38 +50,34 @@ class Node(ServerNode):
         producer: ProducerSequence | None = None,
     ) -> "Submitted":
         """Append without waiting for the outcome."""
-        log, lane = self.directory.find(vchannel)
-        submitted = Submitted()
         options = AppendOptions(needs_sync, conditions=conditions, producer=producer)
-        append = log.try_append(lane, batch, options, submitted.settle)
-        assert append is not None, "the oracle had no ticks ready"
-        submitted.append = append
+        target = self.directory.find(vchannel)
+        submitted = Submitted(lambda settle: BatchAppend(target, batch, options, settle))
+        submitted.submit()
         return submitted
 
     async def append(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> Tick:
         """Append, and return the tick of the first message once it is acknowledged."""
-        log, lane = self.directory.find(vchannel)
-        submitted, options = Submitted(), AppendOptions(needs_sync)
+        target, options = self.directory.find(vchannel), AppendOptions(needs_sync)
+        submitted = Submitted(lambda settle: BatchAppend(target, batch, options, settle))
         # Waits for ticks: on a busy machine the oracle may need a moment to extend its bound.
-        submitted.append = await self.log.shared.submit(
-            lambda: log.try_append(lane, batch, options, submitted.settle), batch.count
-        )
+        await self.log.shared.submit(submitted.append)
         return await submitted.acknowledged()
 
 
 class Submitted:
-    """An append in flight."""
+    """An append, and its outcome."""
 
-    append: PendingAppend
-
-    def __init__(self) -> None:
+    def __init__(self, create: Callable[[Settled], TickedAppend]) -> None:
+        """Create the append with a callback that records the outcome."""
         self._settled = asyncio.Event()
+        self.append = create(lambda _: self._settled.set())
 
-    def settle(self, _: PendingAppend) -> None:
-        """Record the outcome."""
-        self._settled.set()
+    def submit(self) -> None:
+        """Submit it at once. Raises TidelogServerError."""
+        assert self.append.try_submit(), "the oracle had no ticks ready"
 
-    async def outcome(self) -> PendingAppend:
+    async def outcome(self) -> TickedAppend:
         """Return the append once its outcome is known."""
         await self._settled.wait()
         return self.append
@@ -117,6 +114,6 @@ async def running_node(
         store.close()
 
 
-def base_ticks(appends: Sequence[PendingAppend]) -> list[int]:
+def base_ticks(appends: Sequence[Append]) -> list[int]:
     """Return the first tick of each append."""
     return [append.entries[0].base_tick for append in appends]

@@ -12,10 +12,10 @@ from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import NO_TICK, Tick, compose
+from tidelog_server.log.append import Append
 from tidelog_server.log.channel_log import Admission
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import TickState
-from tidelog_server.log.pending import PendingAppend
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.tail_ring import VchannelRing
@@ -105,7 +105,7 @@ def evict_from_an_empty_ring() -> None:
 
 
 def leave_out_a_sequence() -> None:
-    append = PendingAppend((an_entry(FIRST_TICK),), True, lambda _: None)
+    append = Append((an_entry(FIRST_TICK),), True, lambda _: None)
     ProducerTable({}).note(1, ProducerSequence("loader", 0, 2), append)
 
 

@@ -13,9 +13,10 @@ import structlog
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.log.append import Append
 from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
-from tidelog_server.log.pending import PendingAppend
 from tidelog_server.txn.commit import CommitTerms
+from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.clocks import SteppedClock
@@ -23,7 +24,7 @@ from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore
 
 
-async def outcomes(appends: list[Submitted]) -> list[PendingAppend]:
+async def outcomes(appends: list[Submitted]) -> list[Append]:
     return list(await asyncio.gather(*(append.outcome() for append in appends)))
 
 
@@ -136,9 +137,9 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
         with structlog.testing.capture_logs() as logs:
             await node.append("a", a_batch(b"plain"))
             session = await transactions.begin([target], 0, caller)
-            staged = Submitted()
             place = BatchOfTxn(session.txn_id, caller, 0)
-            staged.append = transactions.stage(place, target, a_batch(b"staged"), staged.settle)
+            staged = Submitted(lambda settle: StagingAppend(transactions, place, target, a_batch(b"staged"), settle))
+            staged.submit()
             await staged.outcome()
             await transactions.commit(session.txn_id, caller, CommitTerms, 5.0)
             # Figures are recorded after the acknowledgement, in the next step.
@@ -237,7 +238,7 @@ async def test_closing_finishes_and_syncs_what_was_submitted() -> None:
     assert store.synced[-1] == 100
 
 
-async def failed_node_appends(node: Node, store: FaultyStore) -> list[PendingAppend]:
+async def failed_node_appends(node: Node, store: FaultyStore) -> list[Append]:
     await node.create("a")
     good = await node.append("a", a_batch(b"good"))
     store.may_sync.clear()

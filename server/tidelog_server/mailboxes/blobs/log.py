@@ -11,8 +11,8 @@ from typing import TypeVar
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import Effect
 from tidelog_server.core.ticks import Tick
+from tidelog_server.log.append import Append, PositionChange
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend, PositionChange
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
@@ -93,7 +93,7 @@ class BlobLog:
         """Write entries, and wait until they are durable. Raises TidelogServerError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def settle(append: PendingAppend) -> None:
+        def settle(append: Append) -> None:
             if done.done():
                 return
             if append.failure is None:
@@ -101,5 +101,5 @@ class BlobLog:
             else:
                 done.set_exception(append.failure.with_effect(Effect.UNKNOWN))
 
-        self._node.committer.submit(PendingAppend(entries, True, settle, positions=positions))
+        self._node.committer.submit(Append(entries, True, settle, positions=positions))
         await done

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from tidelog.wire import protowire
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.log.append import Batch
+from tidelog_server.log.batch import Batch
 from tidelog_server.rpc.columns.view import ColumnsView
 
 

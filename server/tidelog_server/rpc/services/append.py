@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -25,10 +25,10 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
 from tidelog_server.groups.groups import Groups
-from tidelog_server.log.append import AppendOptions, Batch
-from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.append import Append, Settled, TickedAppend
+from tidelog_server.log.batch import AppendOptions, Batch
+from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend, Settled
 from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined, Place
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check, check_encoded_here
@@ -39,7 +39,6 @@ from tidelog_server.rpc.draining import drain
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
     TransactionRequest,
-    TxnIntent,
     check_distinct,
     check_shape,
     check_shared,
@@ -48,13 +47,13 @@ from tidelog_server.rpc.services.inline_transactions import (
 from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
 from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync, producer_of
 from tidelog_server.rpc.services.results import result_of, transaction_result
-from tidelog_server.rpc.services.staging import StageIntent, check_staging
+from tidelog_server.rpc.services.staging import check_staging
 from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
 from tidelog_server.security.permissions import commits_need, mailboxes_need
-from tidelog_server.txn.inline import TxnPart
-from tidelog_server.txn.staged import Transactions
+from tidelog_server.txn.inline import TxnAppend, TxnPart
+from tidelog_server.txn.staged import StagingAppend, Transactions
 from tidelog_server.txn.table import BatchOfTxn
 
 _ROOM_POLL_S: Final = 0.001
@@ -76,6 +75,7 @@ class StreamRequest:
 
     Attributes:
         transaction: The transaction, or None. If it is set, ``vchannel`` and ``columns`` must be empty.
+        columns_bytes: Total bytes of all columns.
     """
 
     request_id: int = 0
@@ -83,18 +83,12 @@ class StreamRequest:
     columns: bytes = b""
     options: wal_service_pb2.AppendOptions | None = None
     transaction: TransactionRequest | None = None
+    columns_bytes: int = 0
 
     @property
     def has_mailboxes(self) -> bool:
         """True if the transaction sends to mailboxes, or acknowledges deliveries."""
         return self.transaction is not None and bool(self.transaction.sends or self.transaction.acks)
-
-    @property
-    def columns_bytes(self) -> int:
-        """Total bytes of all columns."""
-        if self.transaction is None:
-            return len(self.columns)
-        return len(self.columns) + sum(len(columns) for part in self.transaction.parts for columns in part.batches)
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -125,6 +119,9 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
         # Fields of later versions are skipped.
     # The only copy of the batch between the network and RocksDB.
     request.columns = b"".join(columns)
+    request.columns_bytes = len(request.columns)
+    if request.transaction is not None:
+        request.columns_bytes += sum([len(batch) for part in request.transaction.parts for batch in part.batches])
     if options:
         request.options = wal_service_pb2.AppendOptions.FromString(b"".join(options))
     return request
@@ -144,44 +141,6 @@ def check_permitted(access: Access, request: StreamRequest) -> None:
         access.require(verb, name)
     for verb, name in mailboxes_need(request.transaction):
         access.require(verb, name)
-
-
-class Intent(Protocol):
-    """A validated append that has no ticks yet."""
-
-    @property
-    def options(self) -> AppendOptions:
-        """Options of the append."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        ...
-
-    def attempt(self) -> PendingAppend | None:
-        """Submit the append; None if the oracle has no ticks ready. Raises as ``ChannelLog.try_append`` does."""
-        ...
-
-
-@dataclass(slots=True)
-class BatchIntent:
-    """An Intent with one batch."""
-
-    log: ChannelLog
-    vchannel: VchannelLog
-    batch: Batch
-    options: AppendOptions
-    on_settled: Settled
-
-    @property
-    def count(self) -> int:
-        """See Intent."""
-        return self.batch.count
-
-    def attempt(self) -> PendingAppend | None:
-        """See Intent."""
-        return self.log.try_append(self.vchannel, self.batch, self.options, self.on_settled)
 
 
 class AppendCalls:
@@ -217,12 +176,12 @@ class AppendCalls:
         self._node.admission.check_room(len(batch.columns))
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_settled(_: PendingAppend) -> None:
+        def on_settled(_: Append) -> None:
             if not settled.done():
                 settled.set_result(None)
 
-        intent = self._intent(target, batch, request.options, caller_of(context), on_settled)
-        append = intent.attempt() or await self.submit_later(intent, longest_wait_s(context, MAX_BARRIER_WAIT_S))
+        append = self._append_of(target, batch, request.options, caller_of(context), on_settled)
+        await self._node.shared.submit(append, longest_wait_s(context, MAX_BARRIER_WAIT_S))
         self._node.committer.commit_lone()
         await settled
         if (failure := append.failure) is not None:
@@ -250,35 +209,36 @@ class AppendCalls:
 
     def check(
         self, request: StreamRequest, caller: Caller, on_settled: Settled, joined: Joined = NOTHING_JOINED
-    ) -> Intent:
+    ) -> TickedAppend:
         """Validate a request of a stream, and return its append. Raises TidelogServerError."""
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
             parts = self._check_transaction(request, request.transaction, options)
-            positions = self._groups.position_move(commits_of(request.transaction.positions, MAX_COMMITS_PER_TXN))
-            return TxnIntent(self._node.shared, parts, options, on_settled, Companions(positions, joined))
+            commits = commits_of(request.transaction.positions, MAX_COMMITS_PER_TXN)
+            positions = self._groups.position_move(commits)
+            return TxnAppend(self._node.shared, parts, options, on_settled, Companions(positions, joined))
         target = self._directory.find(request.vchannel)
         batch = self._batch(request.columns)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is not part of a transaction")
-        return self._intent(target, batch, request.options, caller, on_settled)
+        return self._append_of(target, batch, request.options, caller, on_settled)
 
-    def _intent(
+    def _append_of(
         self,
         target: Place,
         batch: Batch,
         options: wal_service_pb2.AppendOptions | None,
         caller: Caller,
         on_settled: Settled,
-    ) -> Intent:
+    ) -> TickedAppend:
         """Return the append of one batch. Raises InvalidRequestError."""
         if options is None:
-            return BatchIntent(*target, batch, self._default_options, on_settled)
+            return BatchAppend(target, batch, self._default_options, on_settled)
         if options.txn_id:
             check_staging(options)
             place = BatchOfTxn(options.txn_id, caller, options.txn_sequence)
-            return StageIntent(self._transactions, place, target, batch, on_settled)
-        return BatchIntent(*target, batch, self._options(options), on_settled)
+            return StagingAppend(self._transactions, place, target, batch, on_settled)
+        return BatchAppend(target, batch, self._options(options), on_settled)
 
     def _check_transaction(
         self, request: StreamRequest, wanted: TransactionRequest, options: AppendOptions
@@ -295,14 +255,6 @@ class AppendCalls:
         check_distinct([part.vchannel.name for part in parts])
         check_shared(parts)
         return parts
-
-    async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
-        """Wait until the oracle has ticks beyond the barrier, and submit the append.
-
-        Raises:
-            BarrierNotReachedError: It does not have them within ``wait_s`` seconds.
-        """
-        return await self._node.shared.submit(intent.attempt, intent.count, intent.options.barrier_tick, wait_s)
 
     def _batch(self, columns: bytes) -> Batch:
         try:
@@ -338,9 +290,8 @@ class _Slot:
 
     request_id: int
     size_bytes: int
-    append: PendingAppend | None = None
+    append: TickedAppend | None = None
     refusal: TidelogServerError | None = None
-    joined: Joined = NOTHING_JOINED
 
     @property
     def is_ready(self) -> bool:
@@ -427,21 +378,21 @@ class AppendStreamCall:
             if self._access is not None:
                 check_permitted(self._access, request)
             if not request.has_mailboxes and self._node.admission.has_room(request.columns_bytes):
-                slot.append = self._calls.check(request, self._caller, self._on_settled).attempt()
+                slot.append = append = self._calls.check(request, self._caller, self._on_settled)
+                if append.try_submit():
+                    self._node.committer.commit_lone()
+                    return None
         except TidelogServerError as error:
             self._refuse(slot, error)
             return None
-        if slot.append is None:
-            return self._submit_later(slot, request)
-        self._node.committer.commit_lone()
-        return None
+        return self._submit_later(slot, request)
 
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:
             await self._wait_for_room(request.columns_bytes)
-            slot.joined = await self._calls.join(request)
-            intent = self._calls.check(request, self._caller, self._on_settled, slot.joined)
-            slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
+            joined = await self._calls.join(request)
+            slot.append = self._calls.check(request, self._caller, self._on_settled, joined)
+            await self._node.shared.submit(slot.append, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
             self._refuse(slot, error)
 
@@ -475,7 +426,7 @@ class AppendStreamCall:
     def _is_under_limit(self) -> bool:
         return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
 
-    def _on_settled(self, append: PendingAppend) -> None:
+    def _on_settled(self, append: Append) -> None:
         """Answer immediately if this append is the oldest: the task would run one turn of the event loop later."""
         if not self._is_writing and self._slots and self._slots[0].append is append:
             self._is_writing = True
@@ -505,19 +456,12 @@ class AppendStreamCall:
         await self._context.write(self._answer_to(slot).SerializeToString())
 
     def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
-        error = slot.refusal
-        if slot.append is not None:
-            if slot.append.failure is None:
-                if slot.append.is_duplicate:
-                    self._node.metrics.append_duplicates.inc()
-                if slot.append.entries and slot.append.entries[0].txn is not None:
-                    result = transaction_result(slot.append)
-                    if isinstance(slot.joined, JoinedMailboxes) and not slot.append.is_duplicate:
-                        result.sent.extend(slot.joined.sent())
-                    return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, transaction=result)
-                return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=result_of(slot.append))
-            error = unknown_outcome(slot.append.failure)
-        assert error is not None
+        error, append = slot.refusal, slot.append
+        if error is None:
+            assert append is not None
+            if append.failure is None:
+                return self._result_of(slot.request_id, append)
+            error = unknown_outcome(append.failure)
         detail = status.detail_of(error)
         self._node.metrics.append_errors.labels(status.reason_of(error)).inc()
         return wal_service_pb2.AppendStreamResponse(
@@ -526,6 +470,17 @@ class AppendStreamCall:
                 code=status.code_number_of(error), message=status.text_of(error), detail=detail
             ),
         )
+
+    def _result_of(self, request_id: int, append: TickedAppend) -> wal_service_pb2.AppendStreamResponse:
+        if append.is_duplicate:
+            self._node.metrics.append_duplicates.inc()
+        if not isinstance(append, TxnAppend):
+            return wal_service_pb2.AppendStreamResponse(request_id=request_id, result=result_of(append))
+        result = transaction_result(append)
+        joined = append.companions.joined
+        if isinstance(joined, JoinedMailboxes) and not append.is_duplicate:
+            result.sent.extend(joined.sent())
+        return wal_service_pb2.AppendStreamResponse(request_id=request_id, transaction=result)
 
 
 def unknown_outcome(failure: LogFailure) -> LogFailure:

@@ -32,7 +32,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
-from tidelog_server.log.append import Batch
+from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.columns.checks import check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows

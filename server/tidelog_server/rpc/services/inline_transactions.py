@@ -13,12 +13,8 @@ from tidelog_server.core.errors import (
     MalformedColumnsError,
 )
 from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
-from tidelog_server.log.append import UNCONDITIONAL, AppendOptions, Conditions
-from tidelog_server.log.channel_log import LogContext
-from tidelog_server.log.pending import PendingAppend, Settled
-from tidelog_server.log.protocols import Companions
-from tidelog_server.rpc.services.options import conditions_of
-from tidelog_server.txn.inline import TxnPart, try_append_transaction
+from tidelog_server.log.batch import NO_FENCING_TOKEN, UNCONDITIONAL, AppendOptions, Conditions
+from tidelog_server.txn.inline import TxnPart
 
 # Tags of Transaction and TransactionPart.
 _PARTS: Final = protowire.tag_of(1, protowire.LENGTH)
@@ -76,7 +72,7 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
 
 def _parse_part(encoded: memoryview) -> PartRequest:
     part = PartRequest("", [], UNCONDITIONAL)
-    wire = wal_service_pb2.TransactionPart()
+    expected_last_tick, fencing_token = None, NO_FENCING_TOKEN
     for tag, value in protowire.fields(encoded):
         if tag == _VCHANNEL:
             part.vchannel = str(value, "utf-8")
@@ -84,12 +80,13 @@ def _parse_part(encoded: memoryview) -> PartRequest:
             if len(part.batches) <= MAX_TXN_BATCHES:
                 part.batches.append(bytes(value))
         elif tag == _EXPECTED_LAST_TICK:
-            wire.expected_last_tick = value
+            expected_last_tick = value
         elif tag == _FENCING_TOKEN:
-            wire.fencing_token = value
+            fencing_token = value
         elif tag >> 3 <= _FENCING_TOKEN >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
-    part.conditions = conditions_of(wire)
+    if expected_last_tick is not None or fencing_token != NO_FENCING_TOKEN:
+        part.conditions = Conditions(expected_last_tick, fencing_token)
     return part
 
 
@@ -128,7 +125,7 @@ def check_distinct(names: Sequence[str]) -> None:
 def check_shared(parts: Sequence[TxnPart]) -> None:
     """Check that all batches of a request are divided into the same transactions. Raises MalformedColumnsError."""
     batches = [batch for part in parts for batch in part.batches]
-    txns = max(batch.txns for batch in batches)
+    txns = max([batch.txns for batch in batches])
     if txns == 1:
         return
     if len(batches) > len(parts) or any(batch.txns != txns for batch in batches):
@@ -138,23 +135,3 @@ def check_shared(parts: Sequence[TxnPart]) -> None:
     # The ids of the transactions are consecutive from the first tick on, and must lie within the span.
     if txns > sum(batch.count for batch in batches):
         raise MalformedColumnsError("txn_ends", f"divides the messages into {txns} transactions, more than messages")
-
-
-@dataclass(frozen=True, slots=True)
-class TxnIntent:
-    """An Intent with a validated transaction."""
-
-    node: LogContext
-    parts: Sequence[TxnPart]
-    options: AppendOptions
-    on_settled: Settled
-    companions: Companions
-
-    @property
-    def count(self) -> int:
-        """See Intent."""
-        return sum(part.count for part in self.parts)
-
-    def attempt(self) -> PendingAppend | None:
-        """See Intent."""
-        return try_append_transaction(self.node, self.parts, self.options, self.on_settled, self.companions)

@@ -33,8 +33,8 @@ from tidelog_server.core.names import check_existing_channel_name, check_group_n
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, Subscriber
+from tidelog_server.log.append import Append
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.pending import PendingAppend
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context
@@ -50,7 +50,7 @@ class _Answer:
     """A commit that has not been answered yet."""
 
     commit_id: int
-    append: PendingAppend | None = None
+    append: Append | None = None
     refusal: TidelogServerError | None = None
 
     @property
@@ -190,7 +190,7 @@ class MemberCall:
             answer.refusal = error
             self._changed.set()
 
-    def _on_settled(self, _: PendingAppend) -> None:
+    def _on_settled(self, _: Append) -> None:
         self._changed.set()
 
     async def _tell(self) -> None:

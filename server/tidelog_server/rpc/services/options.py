@@ -8,7 +8,7 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ONE_PROCESS_PREFIX, ProducerSequence, is_of_one_process
-from tidelog_server.log.append import UNCONDITIONAL, Conditions
+from tidelog_server.log.batch import UNCONDITIONAL, Conditions
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_principal, current_tenant
 

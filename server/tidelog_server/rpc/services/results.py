@@ -5,10 +5,11 @@ from operator import attrgetter
 
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.ticks import encode_message_id
-from tidelog_server.log.pending import PendingAppend
+from tidelog_server.log.append import Append
+from tidelog_server.txn.inline import TxnAppend
 
 
-def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
+def result_of(append: Append) -> wal_service_pb2.AppendResult:
     """Return the position of the only batch of a settled append, in the log or in its transaction."""
     if append.staged:
         return wal_service_pb2.AppendResult(txn_sequence=append.staged[0].sequence, duplicate=append.is_duplicate)
@@ -16,10 +17,9 @@ def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
     return _result(append, entry.base_tick, entry.last_tick)
 
 
-def transaction_result(append: PendingAppend) -> wal_service_pb2.TransactionResult:
+def transaction_result(append: TxnAppend) -> wal_service_pb2.TransactionResult:
     """Return the position of a settled transaction."""
-    txn = append.entries[0].txn
-    assert txn is not None
+    txn = append.span
     parts = []
     # Entries with a longer span are those of mailboxes, which have no part of their own.
     messages = (entry for entry in append.entries if entry.txn == txn)
@@ -31,7 +31,7 @@ def transaction_result(append: PendingAppend) -> wal_service_pb2.TransactionResu
     )
 
 
-def _result(append: PendingAppend, first_tick: int, last_tick: int) -> wal_service_pb2.AppendResult:
+def _result(append: Append, first_tick: int, last_tick: int) -> wal_service_pb2.AppendResult:
     return wal_service_pb2.AppendResult(
         message_id=encode_message_id(last_tick),
         first_tick=first_tick,

@@ -11,7 +11,7 @@ from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, 
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.groups.groups import Groups
-from tidelog_server.log.append import Conditions
+from tidelog_server.log.batch import Conditions
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Companions
 from tidelog_server.rpc.context import Context
