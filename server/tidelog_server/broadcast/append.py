@@ -48,7 +48,7 @@ class BroadcastAppend(TickedAppend):
             targets: At least one; distinct vchannels, whose channels are not closed before this is settled.
             batch: One message.
             barrier_tick: Lower bound of its tick, exclusive.
-            take_stale_windows: Returns windows of earlier broadcasts, which are deleted with the write.
+            take_stale_windows: Called once, at the submission; returns windows of earlier broadcasts to delete.
             on_settled: Called once with the outcome.
         """
         assert batch.count == 1

@@ -181,7 +181,7 @@ class BroadcastSaver:
             table.forget(forgotten.broadcast_ids)
 
     def take_stale_windows(self) -> list[ProducerKey]:
-        """Return the stale windows, for a write that is about to delete them; they are stale no longer."""
+        """Return the stale windows, for a write that is about to delete them; they are no longer listed."""
         stale, self.stale_windows = self.stale_windows, []
         return stale
 

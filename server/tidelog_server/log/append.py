@@ -1,6 +1,6 @@
 """An append from its validation to its acknowledgement, and what it changes. Pure."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from tidelog_server.core.entries import NewEntry, StagedBatch
@@ -85,7 +85,7 @@ class Append:
         return bool(self.windows or self.staged or self.outcomes or self.positions or self.app_commits or self.floors)
 
 
-class TickedAppend(Append):
+class TickedAppend(Append, ABC):
     """A validated append, which takes its ticks and makes its entries when it is submitted.
 
     Attributes:

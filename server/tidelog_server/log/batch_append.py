@@ -1,5 +1,7 @@
 """The append of one batch to one vchannel."""
 
+from dataclasses import replace
+
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
@@ -67,17 +69,22 @@ class BatchAppend(TickedAppend):
         return True
 
     def _is_repeated(self, producer: ProducerSequence) -> bool:
-        """Return whether this is a retry, which has its outcome then. Raises like the table of producers."""
+        """Return whether this is a retry; it is then settled, or will be with the first one.
+
+        Raises like the table of producers.
+        """
         shared, vchannel, batch = self._log.shared, self._vchannel, self._batch
         shared.admission.check_storage()
         window = shared.producers.window_for(vchannel.vchannel_id, vchannel.name, producer, shared.oracle.last)
         result = known_result(window, vchannel.name, producer, batch.count, batch.columns_crc32c)
         if result is None:
             return False
+        # Without the columns: a retry that waits does not count among the bytes in flight.
+        self._batch = batch = replace(batch, columns=b"")
         self.entries = (
             NewEntry(
                 vchannel.vchannel_id, Tick(result.first_tick), batch.count, batch.message_type, batch.columns_crc32c,
-                b"",
+                batch.columns,
             ),
         )  # fmt: skip
         self.needs_sync = result.is_synced

@@ -119,13 +119,17 @@ class LogContext:
 
         Raises:
             BarrierNotReachedError: The oracle did not have the ticks within ``wait_s`` seconds. Nothing happened.
-            TidelogServerError: See ``TickedAppend.try_submit``. Nothing happened.
+            TidelogServerError: See ``TickedAppend.try_submit`` and ``Oracle.prepare``. Nothing happened.
         """
+        if append.try_submit():
+            return
         try:
             async with asyncio.timeout(wait_s):
                 # Ordering: ``try_submit`` allocates the ticks: no await may come between allocation and submission.
-                while not append.try_submit():
+                is_submitted = False
+                while not is_submitted:
                     await self.oracle.prepare(append.ticks, append.barrier_tick)
+                    is_submitted = append.try_submit()
         except TimeoutError:
             raise BarrierNotReachedError(barrier_tick=append.barrier_tick, latest_tick=self.oracle.now()) from None
 

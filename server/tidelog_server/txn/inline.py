@@ -7,7 +7,7 @@ cut of a plan is ever within a transaction.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
@@ -43,7 +43,7 @@ class TxnPart:
 class TxnAppend(TickedAppend):
     """The append of all parts of a transaction.
 
-    Its entries are those of the parts, in order, then those of the companions.
+    Its entries are those of the parts, in order, then those of the companions. A retry has no companions.
 
     Attributes:
         companions: What is written with it.
@@ -127,7 +127,10 @@ class TxnAppend(TickedAppend):
         return True
 
     def _is_repeated(self, producer: ProducerSequence) -> bool:
-        """Return whether this is a retry, which has its outcome then. Raises like the table of producers."""
+        """Return whether this is a retry; it is then settled, or will be with the first one.
+
+        Raises like the table of producers.
+        """
         node, first = self._node, self._parts[0]
         node.admission.check_storage()
         vchannel = first.vchannel
@@ -135,6 +138,11 @@ class TxnAppend(TickedAppend):
         result = known_result(window, vchannel.name, producer, first.batches[0].count, self._digest())
         if result is None:
             return False
+        # Without the columns and companions: a retry that waits does not count among the bytes in flight.
+        self._parts = [
+            replace(part, batches=[replace(batch, columns=b"") for batch in part.batches]) for part in self._parts
+        ]
+        self.companions = ALONE
         # The ticks of the first attempt follow from the tick of its first message.
         self.entries = self._entries(Tick(result.first_tick))
         self.needs_sync = result.is_synced

@@ -132,7 +132,7 @@ class PreparedTransactions:
             ApplicationForgottenError: See ``AppCommits.check_new``. Nothing happened.
             AppVersionPassedError, AppCommitMismatchError: See ``AppCommits.repeated``, and ``check_same_content`` for
                 a retry. Nothing happened.
-            TidelogServerError: See ``TxnTable.session`` and CommitAppend. Nothing happened.
+            TidelogServerError: See ``TxnTable.session`` and ``CommitAppend.try_submit``. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             StorageFailedError: See its effect.
         """

@@ -171,7 +171,7 @@ class Transactions:
         hit(Failpoint.TXN_BEGUN)
         return session
 
-    def stage(self, append: "StagingAppend") -> None:
+    def stage(self, append: StagingAppend) -> None:
         """Stage a batch; it settles once written, and the transaction's commit makes it durable.
 
         A batch whose sequence was staged before is a retry, and settles before this returns.
@@ -238,7 +238,8 @@ class Transactions:
             wait_s: Maximum wait for the barrier in seconds.
 
         Raises:
-            TidelogServerError: See ``TxnTable.session``, ``check_whole`` and CommitAppend. Nothing happened.
+            TidelogServerError: See ``TxnTable.session``, ``check_whole`` and ``CommitAppend.try_submit``. Nothing
+                happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             TransactionOutcomeForgottenError: The transaction may have been committed, but its outcome was evicted.
             StorageFailedError: See its effect.

@@ -75,7 +75,8 @@ class Submitted:
 
     def submit(self) -> None:
         """Submit it at once. Raises TidelogServerError."""
-        assert self.append.try_submit(), "the oracle had no ticks ready"
+        is_submitted = self.append.try_submit()
+        assert is_submitted, "the oracle had no ticks ready"
 
     async def outcome(self) -> TickedAppend:
         """Return the append once its outcome is known."""

@@ -286,7 +286,12 @@ class AppendCalls:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A request of a stream that was not answered yet."""
+    """A request of a stream that was not answered yet.
+
+    Attributes:
+        append: Its append, submitted or not; None until the request is validated.
+        refusal: Why it was refused, at any time before the submission.
+    """
 
     request_id: int
     size_bytes: int
@@ -378,6 +383,7 @@ class AppendStreamCall:
             if self._access is not None:
                 check_permitted(self._access, request)
             if not request.has_mailboxes and self._node.admission.has_room(request.columns_bytes):
+                # Ordering: the slot has it first, because a retry may be settled before ``try_submit`` returns.
                 slot.append = append = self._calls.check(request, self._caller, self._on_settled)
                 if append.try_submit():
                     self._node.committer.commit_lone()
