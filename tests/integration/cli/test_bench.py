@@ -3,6 +3,7 @@
 Method: each with very few messages in a process of its own. The figures mean nothing here.
 """
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.commands.bench.attacks import ATTACKS
 from tidelog_server.core.limits import MAX_TICK_LEAD_MS
+from tidelog_testing.loads.workload import until
 from tidelog_testing.servers.commands import COMMAND
 
 FIGURES = {"messages_per_second", "megabytes_per_second"}
@@ -65,6 +68,31 @@ def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path, arguments
     [line] = [line for line in ended.stderr.splitlines() if "127.0.0.1:1" in line]
     assert line.startswith("tidelog: ")
     assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("tidelog-bench-*", "the server starts"), ("tidelog-bench-*/server/*/CURRENT", "the server has a database")],
+)
+def test_a_signal_ends_the_server_and_removes_the_folder(
+    tmp_path: Path, number: signal.Signals, file: str, what: str
+) -> None:
+    # More messages than the test waits for.
+    arguments = [*COMMANDS, "append", "--messages", "2000000000", "--json"]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, env=child_environment(), cwd=tmp_path)
+    bench = psutil.Process(process.pid)
+    try:
+        asyncio.run(until(lambda: any(tmp_path.glob(file)) and bool(bench.children()), 60.0, what))
+        children = bench.children(recursive=True)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGINT, stderr
+    assert children
+    assert psutil.wait_procs(children, timeout=0)[1] == []
     assert list(tmp_path.iterdir()) == []
 
 

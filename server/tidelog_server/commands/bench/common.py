@@ -1,5 +1,6 @@
 """What the commands of all benchmarks share: options, a temporary folder, and the settings of their servers."""
 
+import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -72,13 +73,18 @@ def settings_for(size: int) -> dict[str, str]:
 
 @contextmanager
 def bench_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new temporary folder, which is always removed at the end."""
+    """Yield a new temporary folder, which is always removed at the end. SIGTERM ends the block as Ctrl-C does."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         raise CommandError(f"cannot create a folder in {parent.absolute()}: {error.strerror}") from error
-    with folder as path:
-        yield Path(path)
+    # Otherwise the servers of the measurement would outlive it: they have sessions of their own.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with folder as path:
+            yield Path(path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

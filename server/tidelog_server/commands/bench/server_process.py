@@ -155,8 +155,16 @@ class ServerProcess:
         # Why a timer and not select: a killed process closes the pipe, which ends the read with an empty line.
         timer = threading.Timer(_START_TIMEOUT_S, self._process.kill)
         timer.start()
-        line = self._process.stdout.readline()
-        timer.cancel()
+        try:
+            line = self._process.stdout.readline()
+        except BaseException:
+            # Ctrl-C: the caller has nothing yet that it could stop.
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+            raise
+        finally:
+            timer.cancel()
         if not line:
             code = self._process.wait()
             self._process.stdout.close()
