@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from shutil import which
 from typing import Final
@@ -70,15 +70,13 @@ async def measure_metadata(folder: Path, etcd: str, *, messages: int, size: int,
         "metadata.etcd_prefix": f"/{folder.name}/",
     }  # fmt: skip
     common = {"limits.min_free_disk_bytes": "0"}
-    servers = {
-        "embedded": ServerProcess(folder / "embedded", common),
-        "etcd": ServerProcess(folder / "on-etcd", {**common, **on_etcd}),
-    }
-    try:
+    settings = {"embedded": common, "etcd": {**common, **on_etcd}}
+    servers: dict[str, ServerProcess] = {}
+    with ExitStack() as stack:
+        for kind, flags in settings.items():
+            servers[kind] = ServerProcess(folder / kind, flags)
+            stack.callback(servers[kind].stop)
         seconds, durations = await _by_turns(servers, messages=messages, size=size, per_batch=per_batch)
-    finally:
-        for server in servers.values():
-            server.stop()
     rates = {kind: messages / sum(seconds[kind]) for kind in _KINDS}
     ours, floor = (percentiles(durations[kind]) for kind in reversed(_KINDS))
     return Report(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,28 +72,43 @@ def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path, arguments
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("file", "what"),
-    [("tidelog-bench-*", "the server starts"), ("tidelog-bench-*/server/*/CURRENT", "the server has a database")],
+    ("number", "shell"),
+    [
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ()),
+        # As a background job of a script.
+        (signal.SIGTERM, ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "SIGTERM in the background"],
+)
+@pytest.mark.parametrize(
+    ("file", "size_bytes"), [("server", 0), ("server/db/*.log", 1 << 20)], ids=["during the start", "after it"]
 )
 def test_a_signal_ends_the_server_and_removes_the_folder(
-    tmp_path: Path, number: signal.Signals, file: str, what: str
+    tmp_path: Path, number: signal.Signals, shell: Sequence[str], file: str, size_bytes: int
 ) -> None:
     # More messages than the test waits for.
-    arguments = [*COMMANDS, "append", "--messages", "2000000000", "--json"]
+    arguments = [*shell, *COMMANDS, "append", "--messages", "2000000000", "--json"]
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, env=child_environment(), cwd=tmp_path)
-    bench = psutil.Process(process.pid)
+    children: list[psutil.Process] = []
+
+    def is_so_far() -> bool:
+        return any(size_bytes <= path.stat().st_size for path in tmp_path.glob(f"tidelog-bench-*/{file}"))
+
     try:
-        asyncio.run(until(lambda: any(tmp_path.glob(file)) and bool(bench.children()), 60.0, what))
-        children = bench.children(recursive=True)
+        asyncio.run(until(is_so_far, 60.0, f"{file} has {size_bytes} bytes"))
+        children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGINT, stderr
+        assert children
+        assert psutil.wait_procs(children, timeout=0)[1] == []
     finally:
         process.kill()
-    assert process.returncode == 128 + signal.SIGINT, stderr
-    assert children
-    assert psutil.wait_procs(children, timeout=0)[1] == []
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
     assert list(tmp_path.iterdir()) == []
 
 

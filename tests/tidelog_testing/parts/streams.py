@@ -148,7 +148,8 @@ class PulsarStreamBroker(StreamBroker):
         self, stream: AsyncMsgStream, messages: Sequence[TsMsg], *, at_once: bool = False
     ) -> None:
         """Hold the ticks while the messages are sent, however long the broker takes."""
-        begin = present() + (_AHEAD_MS << LOGICAL_BITS)
+        # Ticks of the present are whole milliseconds, and so never between these times.
+        begin = present() + (_AHEAD_MS << LOGICAL_BITS) + 1
         for number, message in enumerate(messages):
             message.set_ts(begin if at_once else begin + number)
         self._are_ticks_held = True

@@ -79,12 +79,21 @@ def bench_folder(parent: Path) -> Iterator[Path]:
     except OSError as error:
         raise CommandError(f"cannot create a folder in {parent.absolute()}: {error.strerror}") from error
     # Otherwise the servers of the measurement would outlive it: they have sessions of their own.
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with folder as path:
             yield Path(path)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _interrupt(*_: object) -> None:
+    # Once: a second signal must not end the removal of what the first one left.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A background job of a shell script inherits that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -91,7 +91,13 @@ class ServerProcess:
                 [*self._wrapper, sys.executable, "-m", self._module, *self._flags, "--log.level", level],
                 stdout=subprocess.PIPE, stderr=stderr, env=child_environment(), start_new_session=True,
             )  # fmt: skip
-        ready = self._read_ready_line()
+        try:
+            ready = self._read_ready_line()
+        except BaseException:
+            # Ctrl-C included: the caller has nothing yet that it could stop.
+            self._process.kill()
+            self._process.wait()
+            raise
         self.grpc, self.http = ready["grpc"], ready["http"]
         self._stopping = threading.Event()
         self._sampler = threading.Thread(target=self._sample_rss, daemon=True)
@@ -157,12 +163,6 @@ class ServerProcess:
         timer.start()
         try:
             line = self._process.stdout.readline()
-        except BaseException:
-            # Ctrl-C: the caller has nothing yet that it could stop.
-            self._process.kill()
-            self._process.wait()
-            self._process.stdout.close()
-            raise
         finally:
             timer.cancel()
         if not line:

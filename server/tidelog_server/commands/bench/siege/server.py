@@ -90,7 +90,13 @@ async def _running(
 ) -> AsyncIterator[ServerProcess]:
     # Do not wait at shutdown for streams that a hostile client has left open.
     flags = {"server.shutdown_grace_s": "1", **settings}
-    process = await asyncio.to_thread(ServerProcess, data, flags, max_files, log)
+    starting = asyncio.create_task(asyncio.to_thread(ServerProcess, data, flags, max_files, log))
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The thread continues, and its server would outlive this process.
+        await asyncio.to_thread((await starting).kill)
+        raise
     try:
         yield process
     except BaseException:
