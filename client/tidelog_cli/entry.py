@@ -68,6 +68,10 @@ def _end_quietly() -> NoReturn:
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:
-    for line in message.splitlines():
-        print(f"tidelog: {line}", file=sys.stderr)
+    try:
+        for line in message.splitlines():
+            print(f"tidelog: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        # A full disk, or a pipe without a reader: the exit code still says what happened, unless another flush fails.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     sys.exit(code)

@@ -6,13 +6,16 @@ Promises of docs/reference/guarantees.md: G14.
 """
 
 import asyncio
+import os
 import random
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tidelog import AsyncClient
 from tidelog.v1 import error_pb2
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.faults.small_disk import mounted
@@ -30,11 +33,22 @@ NOT_READY = (503, "not ready: the disk is nearly full\n")
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     with mounted(tmp_path / "disk", megabytes=96) as folder:
+        # The server's log, which the tests read, is on another disk.
+        (folder / "log.stderr").symlink_to(tmp_path / "log.stderr")
         yield folder
 
 
 def grow(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=1g", folder], check=True)
+
+
+def fill(file: Path, *, leaving_bytes: int) -> None:
+    """Fill the disk of a new file, except for a number of bytes."""
+    with file.open("wb") as filling:
+        with suppress(OSError):
+            while True:
+                os.write(filling.fileno(), bytes(1 << 12))
+        filling.truncate(filling.tell() - leaving_bytes)
 
 
 def a_load(history: History, vchannels: list[str]) -> Load:
@@ -108,3 +122,21 @@ async def test_a_disk_that_is_full_without_warning_stops_the_server_and_loses_no
         await judge(server, history, vchannels)
     assert history.count(Outcome.UNKNOWN) > 0
     record_property("measured", f"{history.count(Outcome.OK)} acknowledged, {history.count(Outcome.UNKNOWN)} unknown")
+
+
+async def test_a_stop_on_a_full_disk_reports_it_and_loses_nothing(disk: Path) -> None:
+    with ServerProcess(disk / "log") as server:
+        vchannels = await create_channel(server.grpc, "full", 300)
+        fill(disk / "filling", leaving_bytes=60 << 10)
+        # Less than the messages and the tails of all vchannels, which a stop writes, take together.
+        async with AsyncClient(server.grpc) as client:
+            await asyncio.gather(*(client.append(each, each.encode()) for each in vchannels))
+        server.terminate()
+        assert await asyncio.to_thread(server.wait) == ExitCode.STORAGE_FAILED, server.errors
+        assert "storage failed: writing to RocksDB: " in server.errors
+        assert "Traceback" not in server.errors
+    grow(disk)
+    with ServerProcess(disk / "log") as server:
+        async with AsyncClient(server.grpc) as client:
+            for each in vchannels:
+                assert [payload async for batch in client.scan(each) for payload in batch.payloads] == [each.encode()]

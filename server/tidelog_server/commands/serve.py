@@ -105,7 +105,11 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
         may_start_again = cause is not None and server.may_start_again
         if not may_start_again:
             _end_at_the_latest_in(max(MIN_STOP_S, server.shutdown_grace_s))
-        await server.stop()
+        try:
+            await server.stop()
+        except StorageFailedError as error:
+            # Its last writes. What was acknowledged is durable, and the next start checks all of it.
+            cause, may_start_again = cause or str(error.values["cause"]), False
         if cause is None:
             return ExitCode.OK
         if server.is_damaged:
