@@ -337,6 +337,14 @@ def test_an_endpoint_that_is_none_is_a_usage_error_of_one_line(command: tuple[st
     assert line.startswith("tidelog: the endpoint 'http://127.0.0.1:7420' is a URL: expected host:port, such as ")
 
 
+def test_an_error_that_cannot_be_written_keeps_its_exit_code() -> None:
+    command = [*COMMAND, "channel", "ls", "--endpoint", "127.0.0.1:1"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=full, env=child_environment(), check=False)
+
+    assert ended.returncode == ExitCode.UNAVAILABLE
+
+
 def test_the_doctor_reports_a_server_and_misses_one_that_was_named(endpoint: str, tmp_path: Path) -> None:
     flags = ["--storage.data_dir", str(tmp_path), "--limits.min_free_disk_bytes", "0"]
 
