@@ -115,9 +115,7 @@ class AsyncTimeTicker:
         await self._backend.aclose()
 
     async def _take_over(self, held: ExclusiveTopic) -> None:
-        await self._broker.run(held.open, "taking the ticks over", held.topic)
-        # Read only now: an earlier ticker may have written before it was fenced.
-        found = await self._broker.run(held.read, "reading the last tick", held.topic)
+        found = await self._broker.run(held.take_over, "taking the ticks over", held.topic)
         if found is not None:
             self.last_tick = max(self.last_tick, int(found))
 

@@ -1,6 +1,7 @@
 """A topic whose last message is a value, with one writer at a time. Its calls block."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -13,6 +14,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _RETAINING: Final = "tidelog"
 _READ_MS: Final = 30_000
+_READ_AGAIN_S: Final = 0.05
 
 
 def _one_at_a_time(
@@ -78,6 +80,20 @@ class ExclusiveTopic:
         self._producer = client.create_producer(
             self.topic, access_mode=library.ProducerAccessMode.ExclusiveWithFencing, batching_enabled=False
         )
+
+    @_one_at_a_time
+    def take_over(self) -> bytes | None:
+        """Become the writer, and return the value that the earlier writer left; None without one."""
+        before = self.read()
+        self.open()
+        # Again: an earlier writer may have written before it was fenced. On a busy machine, Pulsar answers for some
+        # milliseconds after a takeover that the topic has no message.
+        end_s = time.monotonic() + _READ_MS / 1_000
+        while (found := self.read()) is None and before is not None:
+            if end_s < time.monotonic():
+                raise pulsar().exceptions.Timeout(f"the value of {self.topic}, which was there, was not found")
+            time.sleep(_READ_AGAIN_S)
+        return found
 
     @_one_at_a_time
     def write(self, content: bytes) -> None:
