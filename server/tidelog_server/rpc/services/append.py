@@ -45,9 +45,15 @@ from tidelog_server.rpc.services.inline_transactions import (
     parse_transaction,
 )
 from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
-from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync, producer_of
+from tidelog_server.rpc.services.options import (
+    caller_of,
+    check_staging,
+    conditions_of,
+    longest_wait_s,
+    needs_sync,
+    producer_of,
+)
 from tidelog_server.rpc.services.results import result_of, transaction_result
-from tidelog_server.rpc.services.staging import check_staging
 from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
