@@ -4,13 +4,15 @@ Method: hypothesis.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.storage.format import codec, keys
@@ -26,7 +28,7 @@ from tidelog_server.storage.format.codec import (
     pack_tail,
     unpack_chunk,
     unpack_header,
-    unpack_link,
+    unpack_links,
     unpack_store,
     unpack_tail,
 )
@@ -53,6 +55,19 @@ entries = st.builds(
     columns=st.binary(max_size=100) | st.binary(min_size=MAX_INLINE_BYTES - 1, max_size=MAX_INLINE_BYTES + 2),
     broadcast_id=st.just(0) | ticks,
 )
+
+spans = st.builds(TxnSpan, u64, ticks, ticks)
+staged_columns = st.builds(
+    StagedColumns, st.integers(1, (1 << 32) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1)
+)
+
+
+def in_a_transaction(entry: NewEntry, span: TxnSpan, staged: StagedColumns | None) -> NewEntry:
+    columns = entry.columns if staged is None else b""
+    return replace(entry, txn=span, staged=staged, columns=columns, broadcast_id=0)
+
+
+entries_of_all_kinds = entries | st.builds(in_a_transaction, entries, spans, st.none() | staged_columns)
 
 
 @given(places, places)
@@ -93,9 +108,21 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
     is_small = len(entry.columns) <= MAX_INLINE_BYTES
     assert (header.inline_columns, apart) == ((entry.columns, None) if is_small else (None, entry.columns))
     assert chained_hash(previous_hash, key, value) == chain_hash
-    assert unpack_link(key, value) == (
-        header.base_tick, header.last_tick, previous_tick, sequence, chain_hash, header.columns_bytes,
-    )  # fmt: skip
+
+
+@given(st.lists(entries_of_all_kinds, min_size=1, max_size=8), u64, u64, hashes)
+def test_links_of_rows_are_those_of_their_headers(
+    several: list[NewEntry], previous_tick: int, sequence: int, previous_hash: bytes
+) -> None:
+    rows = [pack_header(entry, previous_tick, sequence, previous_hash)[:2] for entry in several]
+    links = unpack_links([key for key, _ in rows], [value for _, value in rows])
+    assert list(zip(*links, strict=True)) == [
+        (
+            header.base_tick, header.last_tick, header.previous_tick, header.sequence, header.chain_hash,
+            header.columns_bytes,
+        )
+        for header in (unpack_header(key, value) for key, value in rows)
+    ]  # fmt: skip
 
 
 @given(vchannel_ids, rows_of(TailRow), rows_of(ChunkRow), rows_of(StoreRow))
@@ -127,8 +154,16 @@ ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
         lambda value: unpack_header(keys.log_key(7, 1), value),
     ),
 ]  # fmt: skip
-# Header rows are also read for their links alone.
-ROWS += [(row, lambda value: unpack_link(keys.log_key(7, 1), value)) for row, _ in ROWS[3:]]
+
+
+def links_between(others: list[bytes], value: bytes) -> object:
+    return unpack_links([keys.log_key(7, 1)] * (len(others) + 1), [*others[:1], value, *others[1:]])
+
+
+# Header rows are also read for their links: alone, and between others of the same and of another form.
+ROWS += [
+    (row, partial(links_between, others)) for row, _ in ROWS[3:6] for others in ([], [ROWS[3][0]] * 2, [ROWS[4][0]])
+]
 
 
 @pytest.mark.parametrize(("row", "unpack"), ROWS)
@@ -149,9 +184,10 @@ def test_a_header_with_unknown_flags_is_refused(monkeypatch: pytest.MonkeyPatch)
     entry = NewEntry(7, Tick(1), 1, 1, 1, b"")
     key, value, *_ = pack_header(entry, previous_tick=0, sequence=1, previous_hash=bytes(16))
     monkeypatch.undo()
-    for unpack in (unpack_header, unpack_link):
-        with pytest.raises(DataLossError, match="flags"):
-            unpack(key, value)
+    with pytest.raises(DataLossError, match="flags"):
+        unpack_header(key, value)
+    with pytest.raises(DataLossError, match="flags"):
+        unpack_links([key], [value])
 
 
 @given(vchannel_ids, vchannel_ids, rows_of(TailRow))

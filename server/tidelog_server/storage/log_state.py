@@ -19,11 +19,12 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.storage.format.codec import (
     NO_HASH,
     ChunkRow,
-    Link,
+    Links,
     StoreRow,
     TailRow,
     pack_header,
     roll_hash,
+    rolled_hash,
 )
 from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 
@@ -120,8 +121,7 @@ class LogState:
         assert 0 < entry.count
         sequence = self._sequence + 1
         key, header, chain_hash, columns = pack_header(entry, tail.last_tick, sequence, self._chain_hash)
-        link = (entry.base_tick, entry.last_tick, tail.last_tick, sequence, chain_hash, entry.columns_bytes)
-        tail = extended(tail, (tuple.__new__(Link, link),))
+        tail = _with_entry(tail, entry, sequence, chain_hash)
         chunk = None
         if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
             chunk = open_chunk(tail)
@@ -255,32 +255,45 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
     )  # fmt: skip
 
 
-def extended(tail: TailRow, links: Iterable[Link]) -> TailRow:
-    """Return the tail after more entries.
+def _with_entry(tail: TailRow, entry: NewEntry, sequence: int, chain_hash: bytes) -> TailRow:
+    """Return the tail after one more entry.
 
     Unpacked and made as a plain tuple, because this runs for each entry.
     """
     (
-        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes,
-        base_tick, sequence, chain_hash, open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes,
-        open_hash, removed_batches,
+        trim_tick, _, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes,
+        _, _, _, open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash,
+        removed_batches,
     ) = tail  # fmt: skip
-    for base_tick, last_tick, _, sequence, chain_hash, size_bytes in links:
-        count = last_tick - base_tick + 1
-        batches += 1
-        messages += count
-        columns_bytes += size_bytes
-        open_first_tick = open_first_tick or base_tick
-        open_first_sequence = open_first_sequence or sequence
-        open_batches += 1
-        open_messages += count
-        open_bytes += size_bytes
-        open_hash = roll_hash(open_hash, chain_hash)
+    base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
     return tuple.__new__(TailRow, (
-        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes,
-        base_tick, sequence, chain_hash, open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes,
-        open_hash, removed_batches,
+        trim_tick, base_tick + count - 1, batches + 1, messages + count, columns_bytes + size_bytes, trimmed_batches,
+        trimmed_messages, trimmed_bytes, base_tick, sequence, chain_hash, open_first_tick or base_tick,
+        open_first_sequence or sequence, open_batches + 1, open_messages + count, open_bytes + size_bytes,
+        roll_hash(open_hash, chain_hash), removed_batches,
     ))  # fmt: skip
+
+
+def extended(tail: TailRow, links: Links) -> TailRow:
+    """Return the tail after more entries, none of which closes a chunk."""
+    base_ticks, last_ticks, _, sequences, chain_hashes, sizes = links
+    batches, size_bytes = len(base_ticks), sum(sizes)
+    messages = sum(last_ticks) - sum(base_ticks) + batches
+    return tail._replace(
+        last_tick=last_ticks[-1],
+        batches=tail.batches + batches,
+        messages=tail.messages + messages,
+        columns_bytes=tail.columns_bytes + size_bytes,
+        last_base_tick=base_ticks[-1],
+        last_sequence=sequences[-1],
+        last_chain_hash=chain_hashes[-1],
+        open_first_tick=tail.open_first_tick or base_ticks[0],
+        open_first_sequence=tail.open_first_sequence or sequences[0],
+        open_batches=tail.open_batches + batches,
+        open_messages=tail.open_messages + messages,
+        open_bytes=tail.open_bytes + size_bytes,
+        open_hash=rolled_hash(tail.open_hash, chain_hashes),
+    )
 
 
 def _with_chunk_closed(tail: TailRow) -> TailRow:

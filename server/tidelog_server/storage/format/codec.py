@@ -7,6 +7,7 @@ Every ``unpack_...`` raises DataLossError if the row is damaged, misplaced, or o
 """
 
 import struct
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -58,11 +59,7 @@ Why: one more row takes RocksDB longer than so few bytes, to write and to read. 
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
 # Flag: the columns follow after the CRC.
 _INLINE: Final = 1
-# The whole header of the most common kind, with chain hash and CRC.
-_PLAIN: Final = struct.Struct(">BBHIqIIIQQ16sI")
-_PLAIN_KIND: Final = int(EntryKind.MESSAGES)
-_PLAIN_CRC_AT: Final = _PLAIN.size - 4
-_VCHANNEL_BYTES: Final = 4
+_KEY_TICK: Final = struct.Struct(">4xQ")
 # The fields of TxnSpan in order; after the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
 # For an entry with staged columns: also the number of the staged batch.
@@ -79,7 +76,15 @@ _BYTES_BY_KIND: Final[dict[int, int]] = {
     EntryKind.STAGED_MESSAGES: _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES,
 }
 assert list(_BYTES_BY_KIND.values()) == [64, 88, 72, 92]
-assert _PLAIN.size == _BYTES_BY_KIND[EntryKind.MESSAGES]
+assert _KEY_TICK.size == LOG_KEY_BYTES
+# What ``Links`` needs of a header, by version and kind: flags, count, columns_bytes, previous_tick, sequence, chain
+# hash, CRC.
+_FORM_BYTES: Final = 2
+_LINKS_BY_FORM: Final = {
+    bytes((ROW_VERSION, kind)): struct.Struct(f">2xHI12xI4xQQ{size - _HEADER.size - _SEAL_BYTES}x{HASH_BYTES}sI")
+    for kind, size in _BYTES_BY_KIND.items()
+}
+assert [row.size for row in _LINKS_BY_FORM.values()] == list(_BYTES_BY_KIND.values())
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -174,22 +179,20 @@ class ChunkRow(NamedTuple):
     chunk_hash: bytes
 
 
-class Link(NamedTuple):
-    """What links an entry to the one before it, and what it adds to its vchannel's tail.
-
-    A tuple, not a dataclass: a start makes a million of them.
+class Links(NamedTuple):
+    """What links entries to those before them, and what they add to their vchannel's tail: one item for each entry.
 
     Attributes:
-        base_tick, last_tick, sequence, chain_hash, columns_bytes: See EntryHeader.
-        previous_tick: Last tick of the entry before it.
+        base_ticks, last_ticks, sequences, chain_hashes, columns_bytes: See EntryHeader.
+        previous_ticks: Last ticks of the entries before them.
     """
 
-    base_tick: int
-    last_tick: int
-    previous_tick: int
-    sequence: int
-    chain_hash: bytes
-    columns_bytes: int
+    base_ticks: Sequence[int]
+    last_ticks: Sequence[int]
+    previous_ticks: Sequence[int]
+    sequences: Sequence[int]
+    chain_hashes: Sequence[bytes]
+    columns_bytes: Sequence[int]
 
 
 class StoreRow(NamedTuple):
@@ -216,6 +219,13 @@ def first_hash(incarnation: bytes) -> bytes:
 def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
     """Return the chunk hash after one more entry; ``before`` is NO_HASH for the first of a chunk."""
     return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
+
+
+def rolled_hash(before: bytes, chain_hashes: Iterable[bytes]) -> bytes:
+    """Return the chunk hash after several more entries."""
+    for chain_hash in chain_hashes:
+        before = blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
+    return before
 
 
 def pack_header(
@@ -284,32 +294,46 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
     )  # fmt: skip
 
 
-def unpack_link(key: bytes, value: bytes) -> Link:
-    """Return the links of an entry.
+def unpack_links(keys: Sequence[bytes], values: Sequence[bytes]) -> Links:
+    """Return the links of entries, from their rows in the log family; at least one.
 
-    Checks the row like ``unpack_header``, which takes three times as long: a start checks a million rows.
+    Checks each row like ``unpack_header``, in a fifth of the time: a start checks a million rows. Therefore each step
+    is one built-in call or comprehension for all rows of a form.
     """
-    if len(key) == LOG_KEY_BYTES and _PLAIN.size <= len(value):
-        (
-            version, kind, flags, count, _, _, columns_bytes, _, previous_tick, sequence, chain_hash, crc,
-        ) = _PLAIN.unpack_from(value)  # fmt: skip
-        columns_end = _PLAIN.size + (columns_bytes if flags else 0)
+    by_form: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+    forms = [value[:_FORM_BYTES] for value in values]
+    if len(set(forms)) == 1:
+        by_form[forms[0]] = list(keys), list(values)
+    else:
+        for form, key, value in zip(forms, keys, values, strict=True):
+            of_form = by_form.setdefault(form, ([], []))
+            of_form[0].append(key)
+            of_form[1].append(value)
+    links = {form: _links_of_form(form, *rows) for form, rows in by_form.items()}
+    if len(links) == 1:
+        return links[forms[0]]
+    entries = {form: zip(*of_form, strict=True) for form, of_form in links.items()}
+    return Links(*zip(*(next(entries[form]) for form in forms), strict=True))
+
+
+def _links_of_form(form: bytes, keys: Sequence[bytes], values: Sequence[bytes]) -> Links:
+    """Return the links of rows that begin with the same version and kind."""
+    row = _LINKS_BY_FORM.get(form)
+    if row is not None and min(map(len, values)) >= row.size and set(map(len, keys)) == {LOG_KEY_BYTES}:
+        flags, counts, sizes, previous, sequences, hashes, crcs = zip(*map(row.unpack_from, values), strict=True)
+        row_bytes = [row.size + flag * size for flag, size in zip(flags, sizes, strict=True)]
+        crc_at = row.size - _CRC_BYTES
         if (
-            (version, kind, len(value)) == (ROW_VERSION, _PLAIN_KIND, columns_end)
-            and flags <= _INLINE
-            and crc32c(key + value[:_PLAIN_CRC_AT]) == crc
+            max(flags) <= _INLINE
+            and row_bytes == list(map(len, values))
+            and [crc32c(key + value[:crc_at]) for key, value in zip(keys, values, strict=True)] == list(crcs)
         ):
-            base_tick = int.from_bytes(key[_VCHANNEL_BYTES:], "big")
-            # Without a call of Python code.
-            return tuple.__new__(
-                Link, (base_tick, base_tick + count - 1, previous_tick, sequence, chain_hash, columns_bytes)
-            )
-    # Another kind, or a row that unpack_header refuses with the reason.
-    header = unpack_header(key, value)
-    return Link(
-        header.base_tick, header.last_tick, header.previous_tick, header.sequence, header.chain_hash,
-        header.columns_bytes,
-    )  # fmt: skip
+            base_ticks = [tick for (tick,) in map(_KEY_TICK.unpack, keys)]
+            last_ticks = [tick + count - 1 for tick, count in zip(base_ticks, counts, strict=True)]
+            return Links(base_ticks, last_ticks, previous, sequences, hashes, sizes)
+    # A row that unpack_header refuses with the reason.
+    headers = [unpack_header(key, value) for key, value in zip(keys, values, strict=True)]
+    raise AssertionError(f"rows of the form {form.hex()} are refused together but not alone: {headers[0]}")
 
 
 def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:

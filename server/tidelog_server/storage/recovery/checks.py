@@ -17,10 +17,9 @@ from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.storage.format.codec import (
-    ChunkRow,
     TailRow,
     unpack_header,
-    unpack_link,
+    unpack_links,
 )
 from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.keys import (
@@ -37,7 +36,7 @@ from tidelog_server.storage.rocksdb.engine import (
 )
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, load_positions, load_windows, mismatch
 from tidelog_server.storage.rocksdb.pressure import integer_property
-from tidelog_server.storage.rocksdb.reader import EntryReader, check_continuity, stored_columns
+from tidelog_server.storage.rocksdb.reader import VchannelEnd, check_continuity, checked_end, stored_columns
 
 _PROPERTIES_OF_TABLES: Final = "rocksdb.aggregated-table-properties"
 _EDGES_AT_ONCE: Final = 1_024
@@ -136,14 +135,14 @@ class _Edge(NamedTuple):
 class _VchannelChecker:
     """Checks vchannels: chunk edges, the open chunk, and the tail.
 
-    A crash may have cut or torn what was written last, so every link of the open chunk is checked after one. After a
-    clean stop it is checked like closed chunks, by its first and its last entry: readers check the others.
+    A crash may have cut or torn what was written last, so every link of the open chunk is checked after one: up to the
+    tail row here, and after it when the index was loaded. After a clean stop the open chunk is checked like closed
+    ones, by its first and its last entry: readers check the others.
     """
 
     def __init__(self, engine: Engine, index: StoreIndex) -> None:
         self._engine = engine
         self._index = index
-        self._reader = EntryReader(engine, index.tails)
         self._rows = engine.log.iter(read_options())
         self._columns_left_bytes = _MAX_COLUMNS_READ_BYTES
 
@@ -154,7 +153,7 @@ class _VchannelChecker:
         for vchannel_id in sorted(self._index.tails):
             vchannel_ids.append(vchannel_id)
             edges += self._edges(vchannel_id)
-            if len(edges) >= _EDGES_AT_ONCE:
+            if len(vchannel_ids) + len(edges) >= _EDGES_AT_ONCE:
                 self._check(vchannel_ids, edges)
                 vchannel_ids, edges = [], []
         self._check(vchannel_ids, edges)
@@ -174,46 +173,59 @@ class _VchannelChecker:
 
     def _check(self, vchannel_ids: Sequence[int], edges: Sequence[_Edge]) -> None:
         rows = self._check_edges(edges)
-        for vchannel_id in vchannel_ids:
-            tail = self._index.tails[vchannel_id]
-            # Otherwise it is empty, or all of it was trimmed.
-            if tail.last_tick >= max(tail.trim_tick, 1):
-                self._check_end(vchannel_id, tail, rows.get(vchannel_id))
+        tails = {vchannel_id: self._index.tails[vchannel_id] for vchannel_id in vchannel_ids}
+        tails = {vchannel_id: tail for vchannel_id, tail in tails.items() if _has_entry(tail)}
+        if not self._index.is_as_closed:
+            for vchannel_id in tails:
+                self._check_links(vchannel_id)
+            rows = self._last_rows(tails)
+        # Otherwise the open chunks were among the edges, so the last edge is the end.
+        for vchannel_id, tail in tails.items():
+            self._check_end(vchannel_id, tail, rows.get(vchannel_id))
 
     def _check_edges(self, edges: Sequence[_Edge]) -> Mapping[int, tuple[bytes, bytes]]:
         """Check that the entries exist; return the header row of the last one of each vchannel."""
-        found: dict[int, tuple[bytes, bytes]] = {}
         keys = [log_key(edge.vchannel_id, edge.base_tick) for edge in edges]
         with engine_errors("reading chunk edges"):
             values = multi_get(self._engine.log, keys)
+        found: dict[int, tuple[bytes, bytes]] = {}
         for edge, key, value in zip(edges, keys, values, strict=True):
-            if value is None or unpack_link(key, value).sequence != edge.sequence:
+            if value is None:
                 raise mismatch("the chunk index", edge.vchannel_id, edge.base_tick)
             found[edge.vchannel_id] = key, value
+        if found:
+            links = unpack_links(keys, [value for value in values if value is not None])
+            for edge, sequence in zip(edges, links.sequences, strict=True):
+                if sequence != edge.sequence:
+                    raise mismatch("the chunk index", edge.vchannel_id, edge.base_tick)
         return found
 
-    def _check_end(self, vchannel_id: int, tail: TailRow, last_edge: tuple[bytes, bytes] | None) -> None:
-        """Check the last entry of a vchannel, and the links of the open chunk after a crash."""
-        last: EntryHeader | None
-        if self._index.is_as_closed:
-            # The open chunk is among the edges, so the last one is the end.
-            last = None if last_edge is None else unpack_header(*last_edge)
-        else:
-            last = self._check_links(vchannel_id, tail, self._index.chunks.get(vchannel_id, []))
-        if last is None or (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
-            tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
-        ):  # fmt: skip
+    def _last_rows(self, tails: Mapping[int, TailRow]) -> Mapping[int, tuple[bytes, bytes]]:
+        """Return the header row of the last entry of each vchannel that has one there."""
+        keys = [log_key(vchannel_id, tail.last_base_tick) for vchannel_id, tail in tails.items()]
+        with engine_errors("reading headers"):
+            values = multi_get(self._engine.log, keys)
+        found = zip(tails, keys, values, strict=True)
+        return {vchannel_id: (key, value) for vchannel_id, key, value in found if value is not None}
+
+    def _check_end(self, vchannel_id: int, tail: TailRow, last_row: tuple[bytes, bytes] | None) -> None:
+        last = None if last_row is None else unpack_header(*last_row)
+        if last is None or _end_of(last) != _end_of_tail(tail):
             raise mismatch("the tail row", vchannel_id, tail.last_tick)
         self._check_columns(last)
 
-    def _check_links(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> EntryHeader:
-        """Check every link from the last closed chunk to the tail, and the open chunk; return the last entry."""
+    def _check_links(self, vchannel_id: int) -> None:
+        """Check every link from the last closed chunk to the tail row, and the open chunk as of that row."""
+        tail = self._index.tail_rows[vchannel_id]
+        if not _has_entry(tail):
+            return
+        chunks = self._index.chunks.get(vchannel_id)
         begin_tick = chunks[-1].last_base_tick if chunks else 0
-        last, opened, rolled_hash = self._reader.end(self._rows, vchannel_id, begin_tick)
+        end = checked_end(self._rows, vchannel_id, tail, begin_tick)
         is_whole = tail.trim_tick <= tail.open_first_tick
-        if is_whole and (opened, rolled_hash) != (tail.open_batches, tail.open_hash):
+        is_as_written = not is_whole or (end.opened, end.opened_hash) == (tail.open_batches, tail.open_hash)
+        if not is_as_written or _end_of(end) != _end_of_tail(tail):
             raise mismatch("the tail row", vchannel_id, tail.last_tick)
-        return last
 
     def _check_columns(self, header: EntryHeader) -> None:
         if self._columns_left_bytes < header.columns_bytes:
@@ -225,6 +237,19 @@ class _VchannelChecker:
                 (columns,) = stored_columns(self._engine, [header])
         if columns is None or crc32c(columns) != header.stored_crc32c:
             raise mismatch("its header", header.vchannel_id, header.base_tick)
+
+
+def _has_entry(tail: TailRow) -> bool:
+    """Return whether the vchannel has an entry that is not trimmed."""
+    return tail.last_tick >= max(tail.trim_tick, 1)
+
+
+def _end_of(last: EntryHeader | VchannelEnd) -> tuple[int, int, int, bytes]:
+    return (last.base_tick, last.last_tick, last.sequence, last.chain_hash)
+
+
+def _end_of_tail(tail: TailRow) -> tuple[int, int, int, bytes]:
+    return (tail.last_base_tick, tail.last_tick, tail.last_sequence, tail.last_chain_hash)
 
 
 def _check_windows(engine: Engine, index: StoreIndex) -> None:

@@ -111,7 +111,7 @@ def _create(folder: DataFolder) -> GateVerdict:
     file.write(head)
     file.close()
     folder.stamp(FORMAT_STAMP)
-    return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, {}, {}).digest(), [])
+    return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, {}, {}, {}).digest(), [])
 
 
 def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:

@@ -17,7 +17,6 @@ from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.format.codec import (
     ChunkRow,
-    Link,
     StoreRow,
     TailRow,
     pack_app_commit,
@@ -31,7 +30,6 @@ from tidelog_server.storage.format.codec import (
     unpack_chunk,
     unpack_fence,
     unpack_floor,
-    unpack_link,
     unpack_outcome,
     unpack_position,
     unpack_store,
@@ -63,19 +61,22 @@ from tidelog_server.storage.rocksdb.engine import (
     read_options,
     scan,
 )
+from tidelog_server.storage.rocksdb.links import first_gap, pages_of_links
 
 
 class StoreIndex(NamedTuple):
     """The rows of the index family, decoded.
 
     Attributes:
-        tails: Tail after the last entry of each vchannel; tail rows may be older.
+        tails: Tail after the last entry of each vchannel.
+        tail_rows: The same as stored; they may be older.
         txns: Last tick of each transaction with staged batches on each vchannel; 0 if it is not committed.
         is_as_closed: True if the tail rows are those of the last clean stop and account for all entries.
     """
 
     store: StoreRow
     tails: dict[int, TailRow]
+    tail_rows: dict[int, TailRow]
     chunks: dict[int, list[ChunkRow]]
     fencing_tokens: dict[int, int]
     txns: dict[TxnPlace, int]
@@ -132,14 +133,14 @@ def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
         DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
     """
     store: StoreRow | None = None
-    tails: dict[int, TailRow] = {}
+    tail_rows: dict[int, TailRow] = {}
     chunks: dict[int, list[ChunkRow]] = {}
     fencing_tokens: dict[int, int] = {}
     txns: dict[TxnPlace, int] = {}
     commits = _Commits({}, {}, {})
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
-            tails[vchannel_id] = unpack_tail(vchannel_id, value)
+            tail_rows[vchannel_id] = unpack_tail(vchannel_id, value)
         elif (vchannel_id := parse_fence_key(key)) is not None:
             fencing_tokens[vchannel_id] = unpack_fence(vchannel_id, value)
         elif place := parse_chunk_key(key):
@@ -152,9 +153,9 @@ def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
-    is_as_closed = head is not None and _is_as_closed(engine, store, tails, head)
-    tails = tails if is_as_closed else _caught_up(engine, tails)
-    index = StoreIndex(store, tails, chunks, fencing_tokens, txns, *commits, is_as_closed)
+    is_as_closed = head is not None and _is_as_closed(engine, store, tail_rows, head)
+    tails = tail_rows if is_as_closed else _caught_up(engine, tail_rows)
+    index = StoreIndex(store, tails, tail_rows, chunks, fencing_tokens, txns, *commits, is_as_closed)
     _check_owners(index)
     return index
 
@@ -180,18 +181,11 @@ def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRo
 
 def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
     rows.seek(log_key(vchannel_id, tail.last_tick + 1))
-    end_key = log_end_key(vchannel_id)
-    links: list[Link] = []
-    end_tick = tail.last_tick
-    while rows.valid() and (key := rows.key()) < end_key:
-        link = unpack_link(key, rows.value())
-        if link.previous_tick != end_tick:
-            raise mismatch("the entry after it", vchannel_id, link.previous_tick)
-        links.append(link)
-        end_tick = link.last_tick
-        rows.next()
-    rows.status()
-    return extended(tail, links) if links else tail
+    for links in pages_of_links(rows, log_end_key(vchannel_id)):
+        if (gap := first_gap(links, tail.last_tick)) is not None:
+            raise mismatch("the entry after it", vchannel_id, links.previous_ticks[gap])
+        tail = extended(tail, links)
+    return tail
 
 
 def _check_owners(index: StoreIndex) -> None:

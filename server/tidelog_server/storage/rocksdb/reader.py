@@ -5,6 +5,7 @@ family ``columns`` under the same key. RocksDB's iterators fetch blobs eagerly, 
 the columns of a page in one multi-get, which also lets other Python threads run.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,14 +19,14 @@ from tidelog_server.storage.format.codec import (
     NO_HASH,
     ChunkRow,
     TailRow,
-    roll_hash,
+    rolled_hash,
     unpack_chunk,
     unpack_header,
-    unpack_link,
 )
 from tidelog_server.storage.format.keys import index_range, log_end_key, log_key, parse_chunk_key, staged_key
 from tidelog_server.storage.log_state import open_chunk
 from tidelog_server.storage.rocksdb.engine import Engine, engine_errors, multi_get, read_options, scan
+from tidelog_server.storage.rocksdb.links import first_gap, pages_of_links
 
 _MAX_ATTEMPTS: Final = 100
 _Rows = TypeVar("_Rows")
@@ -35,14 +36,17 @@ class VchannelEnd(NamedTuple):
     """The end of a vchannel.
 
     Attributes:
-        last: Its last entry.
+        base_tick, last_tick, sequence, chain_hash: Of its last entry, see EntryHeader.
         opened: Number of entries in its open chunk.
-        rolled_hash: Hash over these, see ``roll_hash``.
+        opened_hash: Hash over these, see ``roll_hash``.
     """
 
-    last: EntryHeader
+    base_tick: int
+    last_tick: int
+    sequence: int
+    chain_hash: bytes
     opened: int
-    rolled_hash: bytes
+    opened_hash: bytes
 
 
 class EntryReader:
@@ -132,39 +136,6 @@ class EntryReader:
         """
         tail = self._tails[vchannel_id]
         return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
-
-    def end(self, rows: RdictIter, vchannel_id: int, begin_tick: int) -> "VchannelEnd":
-        """Check every link of a vchannel from ``begin_tick`` on, like ``read``; return where it ends.
-
-        Args:
-            rows: Iterator over the log family; shared by all vchannels, because making one takes as long as dozens of
-                rows.
-            vchannel_id: Id of the vchannel; according to its tail it has an entry at or above ``begin_tick``.
-            begin_tick: Tick to begin at.
-
-        Only while nothing is written.
-        """
-        tail = self._tails[vchannel_id]
-        begin_tick = max(begin_tick, tail.trim_tick)
-        open_first_tick = tail.open_first_tick if tail.open_batches else MAX_TICK
-        opened, rolled, last = 0, NO_HASH, (b"", b"")
-        with engine_errors("reading headers", vchannel_id=vchannel_id, first_tick=begin_tick):
-            previous_tick = _seek(rows, tail, vchannel_id, begin_tick)
-            end_key = log_key(vchannel_id, tail.last_tick + 1)
-            while rows.valid() and (key := rows.key()) < end_key:
-                last = key, rows.value()
-                base_tick, last_tick, linked_tick, _, chain_hash, _ = unpack_link(*last)
-                if linked_tick != previous_tick:
-                    raise _loss("an entry is missing", vchannel_id, previous_tick + 1, base_tick - 1)
-                previous_tick = last_tick
-                if open_first_tick <= base_tick:
-                    opened += 1
-                    rolled = roll_hash(rolled, chain_hash)
-                rows.next()
-            rows.status()
-        if previous_tick < tail.last_tick or not last[0]:
-            raise _loss("an entry is missing", vchannel_id, previous_tick + 1, tail.last_tick)
-        return VchannelEnd(unpack_header(*last), opened, rolled)
 
     def closed_chunks(
         self, vchannel_id: int, tail: TailRow, is_enough: Callable[[ChunkRow], bool] | None = None
@@ -273,6 +244,40 @@ def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes
         next(found[header.staged_sequence > 0]) if header.inline_columns is None else header.inline_columns
         for header in headers
     ]
+
+
+def checked_end(rows: RdictIter, vchannel_id: int, tail: TailRow, begin_tick: int) -> VchannelEnd:
+    """Check every link of a vchannel from ``begin_tick`` up to the end of ``tail``; return where it ends.
+
+    Only while nothing is written.
+
+    Args:
+        rows: Iterator over the log family; shared by all vchannels, because making one takes as long as dozens of rows.
+        vchannel_id: Id of the vchannel.
+        tail: Its tail, with an entry at or above ``begin_tick`` and the trim tick.
+        begin_tick: Tick to begin at.
+
+    Raises:
+        DataLossError: An entry is damaged or missing.
+    """
+    begin_tick = max(begin_tick, tail.trim_tick)
+    open_first_tick = tail.open_first_tick if tail.open_batches else MAX_TICK
+    opened, opened_hash, last = 0, NO_HASH, None
+    with engine_errors("reading headers", vchannel_id=vchannel_id, first_tick=begin_tick):
+        previous_tick = _seek(rows, tail, vchannel_id, begin_tick)
+        for links in pages_of_links(rows, log_key(vchannel_id, tail.last_tick + 1)):
+            if (gap := first_gap(links, previous_tick)) is not None:
+                end_tick = links.last_ticks[gap - 1] if gap else previous_tick
+                raise _loss("an entry is missing", vchannel_id, end_tick + 1, links.base_ticks[gap] - 1)
+            in_open_chunk = links.chain_hashes[bisect_left(links.base_ticks, open_first_tick) :]
+            opened += len(in_open_chunk)
+            opened_hash = rolled_hash(opened_hash, in_open_chunk)
+            previous_tick, last = links.last_ticks[-1], links
+    if last is None or previous_tick < tail.last_tick:
+        raise _loss("an entry is missing", vchannel_id, previous_tick + 1, tail.last_tick)
+    return VchannelEnd(
+        last.base_ticks[-1], previous_tick, last.sequences[-1], last.chain_hashes[-1], opened, opened_hash
+    )
 
 
 def end_bytes(row: ChunkRow) -> int:
