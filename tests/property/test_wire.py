@@ -19,7 +19,7 @@ from tidelog.wire.consume_response import consume_response, consumed_page
 from tidelog.wire.layout import COLUMN_NAMES
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc.columns.view import ColumnsView
-from tidelog_server.rpc.services.append import StreamRequest, parse_stream_request
+from tidelog_server.rpc.services.append_requests import StreamRequest, parse_stream_request
 from tidelog_server.rpc.services.inline_transactions import PartRequest
 from tidelog_server.rpc.services.options import conditions_of
 
@@ -38,7 +38,7 @@ parts = st.builds(
     expected_last_tick=st.none() | uint64,
     fencing_token=uint64,
 )
-requests = st.builds(
+lone_requests = st.builds(
     wal_service_pb2.AppendStreamRequest,
     request_id=uint64,
     vchannel=st.text(max_size=10),
@@ -46,6 +46,17 @@ requests = st.builds(
     options=st.none() | options,
     transaction=st.none() | st.builds(wal_service_pb2.Transaction, parts=st.lists(parts, max_size=3)),
 )
+
+
+def with_more(
+    first: wal_service_pb2.AppendStreamRequest, others: list[wal_service_pb2.AppendStreamRequest]
+) -> wal_service_pb2.AppendStreamRequest:
+    together = wal_service_pb2.AppendStreamRequest(more=others)
+    together.MergeFrom(first)
+    return together
+
+
+requests = lone_requests | st.builds(with_more, lone_requests, st.lists(lone_requests, max_size=2))
 unknown_fields = st.sampled_from(
     [
         b"",
@@ -62,7 +73,10 @@ def check_request(encoded: bytes) -> None:
     """Compare requests that our parser accepts with protobuf; refused ones are not compared."""
     try:
         parsed = parse_stream_request(encoded)
-        for columns in (parsed.columns, *(batch for part in parts_of(parsed) for batch in part.batches)):
+        others = [parse_stream_request(other) for other in parsed.more]
+        if any(other.more for other in others):
+            return
+        for columns in [columns for request in (parsed, *others) for columns in columns_of(request)]:
             ColumnsView.parse(columns)
     except REFUSALS:
         return
@@ -73,6 +87,12 @@ def check_request(encoded: bytes) -> None:
         # Parts of the batch that are valid messages only once joined: the stored bytes are one valid message.
         assert any(encoded.count(tag) > 1 for tag in (b"\x1a", b"\x22", b"\x2a"))
         return
+    check_meaning(parsed, expected)
+    for other, wanted in zip(others, expected.more, strict=True):
+        check_meaning(other, wanted)
+
+
+def check_meaning(parsed: StreamRequest, expected: wal_service_pb2.AppendStreamRequest) -> None:
     assert parsed.request_id == expected.request_id
     assert parsed.vchannel == expected.vchannel
     assert (parsed.options or wal_service_pb2.AppendOptions()) == expected.options
@@ -81,6 +101,10 @@ def check_request(encoded: bytes) -> None:
     check_parts(parts_of(parsed), list(expected.transaction.parts))
     if parsed.transaction is not None:
         assert parsed.transaction.positions == list(expected.transaction.positions)
+
+
+def columns_of(parsed: StreamRequest) -> Sequence[bytes]:
+    return [parsed.columns, *(batch for part in parts_of(parsed) for batch in part.batches)]
 
 
 def parts_of(parsed: StreamRequest) -> Sequence[PartRequest]:
@@ -121,11 +145,13 @@ def test_parts_in_any_order_and_given_several_times_are_merged_as_protobuf_does(
 ) -> None:
     pieces = []
     for request, unknown in parts:
-        for number in ("request_id", "vchannel", "columns", "options", "transaction"):
+        for number in ("request_id", "vchannel", "columns", "options", "transaction", "more"):
             piece = wal_service_pb2.AppendStreamRequest()
             if number in {field.name for field, _ in request.ListFields()}:
                 value = getattr(request, number)
-                if number in {"columns", "options", "transaction"}:
+                if number == "more":
+                    piece.more.extend(value)
+                elif number in {"columns", "options", "transaction"}:
                     getattr(piece, number).CopyFrom(value)
                 else:
                     setattr(piece, number, value)

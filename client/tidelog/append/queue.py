@@ -301,6 +301,11 @@ class AppendQueue:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 
+    @property
+    def next_batch_bytes(self) -> int:
+        """Size of the next batch, at most."""
+        return self.in_doubt[0].size_bytes if self.in_doubt else self.waiting_bytes
+
     def next_batch_limit(self) -> int:
         """Return how many submissions the next batch may have.
 

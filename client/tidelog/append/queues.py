@@ -33,6 +33,9 @@ from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
 
 MAX_COALESCED_BYTES: Final = 1 << 20
 """Maximum bytes of appends that share a batch; a larger append is sent alone."""
+MAX_BATCHES_PER_MESSAGE: Final = 64
+MAX_BYTES_PER_MESSAGE: Final = 64 << 10
+"""Small batches to several vchannels share a message up to this size: a message costs gRPC more than an append."""
 
 
 _QueueKey = tuple[str, AppendTerms, Numbering | None]
@@ -98,6 +101,31 @@ class AppendQueues:
             if batch is not None:
                 return batch
         return None
+
+    def next_message(self) -> list[AppendBatch]:
+        """Return the batches of the next message: one, or small ones of several queues with nothing else in flight.
+
+        They count as in flight. Empty if nothing may be sent now.
+        """
+        batch = self.next_batch()
+        if batch is None:
+            return []
+        batches, left_bytes = [batch], MAX_BYTES_PER_MESSAGE - batch.size_bytes
+        while len(batches) < MAX_BATCHES_PER_MESSAGE and self._is_next_small(left_bytes):
+            if (batch := self.next_batch()) is None:
+                break
+            batches.append(batch)
+            left_bytes -= batch.size_bytes
+        return batches
+
+    def _is_next_small(self, max_bytes: int) -> bool:
+        """Return whether the next queue has nothing in flight, and at most ``max_bytes`` to send."""
+        while self._listed:
+            queue = self._listed[0]
+            if queue.may_send():
+                return not queue.batches_in_flight and queue.next_batch_bytes <= max_bytes
+            self._listed.popleft().is_listed = False
+        return False
 
     def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
         """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""

@@ -29,7 +29,9 @@ from tidelog.transport.stream_end import StreamEnd
 from tidelog.transport.transport import Transport, deadline_error
 from tidelog.transport.two_way import TwoWayStream
 from tidelog.types import AppendResult, TransactionResult
+from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.protocol import requests_together
 
 
 class AppendStream:
@@ -289,22 +291,18 @@ class AppendStream:
         self._wake.set()
 
     def _next_request(self) -> bytes | None:
-        batch = self._queues.next_batch()
-        return None if batch is None else batch.request
+        batches = self._queues.next_message()
+        if not batches:
+            return None
+        return batches[0].request if len(batches) == 1 else requests_together([batch.request for batch in batches])
 
     async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
         """Settle batches as answers arrive; return the error for batches unanswered at the end of the stream."""
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
-                error = error_of_answer(response.error) if response.HasField("error") else None
-                self._queues.answered(response, error)
-                self._pauses_s = None
-                if isinstance(error, ShutdownError):
-                    self._stream.finish()
-                if error is not None and self._queues.has_releasable and self._release_timer is None:
-                    self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
-                elif error is None and self._has_released:
-                    self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
+                self._settle(response)
+                for answer in response.more:
+                    self._settle(answer)
                 self._wake.set()
                 self._changed.set()
         except grpc.aio.AioRpcError:
@@ -319,6 +317,18 @@ class AppendStream:
             unknown.__cause__ = failure
             return unknown
         return _unknown("the server ended the stream")
+
+    def _settle(self, answer: wal_service_pb2.AppendStreamResponse) -> None:
+        """Settle the oldest batch in flight with its answer."""
+        error = error_of_answer(answer.error) if answer.HasField("error") else None
+        self._queues.answered(answer, error)
+        self._pauses_s = None
+        if isinstance(error, ShutdownError):
+            self._stream.finish()
+        if error is not None and self._queues.has_releasable and self._release_timer is None:
+            self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
+        elif error is None and self._has_released:
+            self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
 
 
 _NUMBERINGS_KEPT = 1_024

@@ -118,18 +118,20 @@ class AppendResult(_message.Message):
     def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("request_id", "vchannel", "columns", "options", "transaction")
+    __slots__ = ("request_id", "vchannel", "columns", "options", "transaction", "more")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     vchannel: str
     columns: _message_pb2.Columns
     options: AppendOptions
     transaction: Transaction
-    def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[AppendStreamRequest]
+    def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., more: _Optional[_Iterable[_Union[AppendStreamRequest, _Mapping]]] = ...) -> None: ...
 
 class Transaction(_message.Message):
     __slots__ = ("parts", "positions", "sends", "acks")
@@ -172,16 +174,18 @@ class TransactionPart(_message.Message):
     def __init__(self, vchannel: _Optional[str] = ..., batches: _Optional[_Iterable[_Union[_message_pb2.Columns, _Mapping]]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
-    __slots__ = ("request_id", "result", "error", "transaction")
+    __slots__ = ("request_id", "result", "error", "transaction", "more")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     result: AppendResult
     error: AppendError
     transaction: TransactionResult
-    def __init__(self, request_id: _Optional[int] = ..., result: _Optional[_Union[AppendResult, _Mapping]] = ..., error: _Optional[_Union[AppendError, _Mapping]] = ..., transaction: _Optional[_Union[TransactionResult, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[AppendStreamResponse]
+    def __init__(self, request_id: _Optional[int] = ..., result: _Optional[_Union[AppendResult, _Mapping]] = ..., error: _Optional[_Union[AppendError, _Mapping]] = ..., transaction: _Optional[_Union[TransactionResult, _Mapping]] = ..., more: _Optional[_Iterable[_Union[AppendStreamResponse, _Mapping]]] = ...) -> None: ...
 
 class TransactionResult(_message.Message):
     __slots__ = ("txn_id", "first_tick", "last_tick", "parts", "sent")

@@ -52,6 +52,7 @@ _Columns = message_pb2.Columns
 _REQUEST_ID: Final = key_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT)
 _REQUEST_COLUMNS: Final = key_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH)
 _REQUEST_TRANSACTION: Final = key_of(wal_service_pb2.AppendStreamRequest.TRANSACTION_FIELD_NUMBER, LENGTH)
+_REQUEST_MORE: Final = key_of(wal_service_pb2.AppendStreamRequest.MORE_FIELD_NUMBER, LENGTH)
 _PARTS: Final = key_of(wal_service_pb2.Transaction.PARTS_FIELD_NUMBER, LENGTH)
 _PART_BATCHES: Final = key_of(wal_service_pb2.TransactionPart.BATCHES_FIELD_NUMBER, LENGTH)
 _COLUMNS_COUNT: Final = key_of(_Columns.COUNT_FIELD_NUMBER, VARINT)
@@ -109,6 +110,12 @@ def append_stream_request(
             _REQUEST_COLUMNS, varint(sum(map(len, inner))), *inner, _options_of(terms, producer),
         )
     )  # fmt: skip
+
+
+def requests_together(requests: Sequence[bytes]) -> bytes:
+    """Return the bytes of one AppendStreamRequest from those of several: the first one has the others in ``more``."""
+    first, *others = requests
+    return first + b"".join([_REQUEST_MORE + varint(len(request)) + request for request in others])
 
 
 @dataclass(frozen=True, slots=True)

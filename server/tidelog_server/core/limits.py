@@ -40,6 +40,8 @@ MAX_CUT_GROUPS: Final = 16
 
 # Messages.
 MAX_MESSAGES_PER_BATCH: Final = 10_000
+# Appends that share a message of a stream: they are submitted in one step of the event loop.
+MAX_APPENDS_PER_REQUEST: Final = 256
 MAX_KEY_BYTES: Final = 1 * KIB
 MAX_PROPERTIES_PER_MESSAGE: Final = 16
 MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB

@@ -132,13 +132,13 @@ class PrincipalQuota:
         """Count ticks that are handed out. Raises RateLimitRejectedError if the quota is spent."""
         self._charge("ticks", self._left.ticks, count, wanted=count)
 
-    async def received(self, size_bytes: int) -> None:
-        """Count a request of a stream, and rest while a quota is overdrawn: HTTP/2 holds the client back."""
+    async def received(self, size_bytes: int, requests: int = 1) -> None:
+        """Count requests of a stream, and rest while a quota is overdrawn: HTTP/2 holds the client back."""
         now_s = self._clock.monotonic_s()
         if now_s - self._noted_s > _NOTE_INTERVAL_S:
             self._noted_s = now_s
             self._turns.note(self._principal, now_s)
-        await self._rest("requests", self._left.requests, 1)
+        await self._rest("requests", self._left.requests, requests)
         await self._rest("in_bytes", self._left.in_bytes, size_bytes)
 
     async def sent(self, size_bytes: int) -> None:

@@ -81,7 +81,8 @@ async def ticks(secured: Secured, token: str, count: int) -> None:
         await call(request, metadata=(("authorization", f"Bearer {token}"),))
 
 
-async def test_requests_of_a_stream_count_in_the_quota_of_requests(tmp_path: Path) -> None:
+@pytest.mark.parametrize("per_message", [1, 5], ids=["alone", "several in a message"])
+async def test_requests_of_a_stream_count_in_the_quota_of_requests(tmp_path: Path, per_message: int) -> None:
     requests = 50
     async with secured_server(tmp_path, quota__requests_per_s=20, quota__request_burst=10) as secured:
         async with secured.client() as admin:
@@ -91,9 +92,11 @@ async def test_requests_of_a_stream_count_in_the_quota_of_requests(tmp_path: Pat
             appending: Any = channel.stream_stream("/tidelog.v1.WalService/AppendStream")
             stream = appending(metadata=(("authorization", f"Bearer {token}"),))
             begun_s = time.monotonic()
-            for number in range(1, requests + 1):
-                await stream.write(a_request("orders", b"x", request_id=number).SerializeToString())
-            for _ in range(requests):
+            for number in range(0, requests, per_message):
+                message = a_request("orders", b"x", request_id=number)
+                message.more.extend([a_request("orders", b"x", request_id=number)] * (per_message - 1))
+                await stream.write(message.SerializeToString())
+            for _ in range(0, requests, per_message):
                 assert await stream.read() is not grpc.aio.EOF
             # All but those that a burst allows wait: 20 a second.
             assert time.monotonic() - begun_s >= (requests - 12) / 20

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime
+from itertools import pairwise
 from math import inf
 from typing import cast
 
@@ -21,7 +22,7 @@ from tidelog import (
 )
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import Submission
-from tidelog.append.queues import AppendQueues
+from tidelog.append.queues import MAX_BATCHES_PER_MESSAGE, MAX_BYTES_PER_MESSAGE, AppendQueues
 from tidelog.append.sizes import measure_all
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
@@ -50,6 +51,48 @@ async def test_appends_that_wait_together_travel_together_and_each_gets_its_own_
     assert (second.result().first_tick, second.result().last_tick) == (11, 12)
     assert first.result().message_id == (10).to_bytes(8, "big")
     assert queue.is_idle
+
+
+async def test_small_batches_to_several_vchannels_travel_in_one_message() -> None:
+    queue = a_queue()
+    appends = [submit(queue, name.encode(), vchannel=name) for name in "abc"]
+
+    batches = queue.next_message()
+    assert [payloads_of(batch) for batch in batches] == [[b"a"], [b"b"], [b"c"]]
+    assert queue.next_message() == []
+    for tick, batch in enumerate(batches, 10):
+        answer(queue, batch, tick)
+    assert [append.result().first_tick for append in appends] == [10, 11, 12]
+    assert queue.is_idle
+
+
+async def test_a_message_has_as_many_batches_and_bytes_as_its_limits_allow() -> None:
+    queue = a_queue()
+    half = MAX_BYTES_PER_MESSAGE // 2
+    sizes_bytes = [1] * (MAX_BATCHES_PER_MESSAGE + 1) + [MAX_BYTES_PER_MESSAGE, 1, half, half, 1, 2 * half, 1]
+    for number, size_bytes in enumerate(sizes_bytes):
+        submit(queue, bytes(size_bytes), vchannel=f"c{number}")
+
+    messages = []
+    while batches := queue.next_message():
+        messages.append([batch.size_bytes for batch in batches])
+    assert sum(map(len, messages)) == len(sizes_bytes)
+    assert len(messages[0]) == MAX_BATCHES_PER_MESSAGE
+    for message, following in pairwise(messages):
+        assert len(message) == 1 or sum(message) <= MAX_BYTES_PER_MESSAGE
+        assert len(message) == MAX_BATCHES_PER_MESSAGE or sum(message) + following[0] > MAX_BYTES_PER_MESSAGE
+
+
+async def test_two_batches_of_one_queue_travel_in_two_messages() -> None:
+    queue = a_queue()
+    for number in range(200):
+        submit(queue, str(number).encode())
+    submit(queue, b"x", vchannel="b/0")
+
+    # The batches of many appends alternate, so the second must not be held until the first is answered as well.
+    first, second = queue.next_message(), queue.next_message()
+    assert [len(payloads_of(batch)) for batch in first] == [100, 1]
+    assert [len(payloads_of(batch)) for batch in second] == [100]
 
 
 async def test_bytes_and_messages_may_share_a_batch() -> None:

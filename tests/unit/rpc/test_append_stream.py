@@ -14,7 +14,8 @@ from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall, StreamRequest
+from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall
+from tidelog_server.rpc.services.append_requests import StreamRequest
 from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
 from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
 from tidelog_testing.parts.batches import a_columns
@@ -60,6 +61,13 @@ def a_request(payload_bytes: int, vchannel: str = "a", request_id: int = 0) -> b
     ).SerializeToString()
 
 
+def a_message(requests: int) -> bytes:
+    """Return a message with several tiny requests."""
+    alone = wal_service_pb2.AppendStreamRequest.FromString(a_request(0))
+    others = wal_service_pb2.AppendStreamRequest(more=[alone] * (requests - 1))
+    return alone.SerializeToString() + others.SerializeToString()
+
+
 def calls_of(node: Node) -> AppendCalls:
     """Return the calls of a node without mailboxes."""
     mailboxes = MailboxTransactions(MailboxCalls(node.open_mailboxes(MailboxEvents()), node.mailboxes.name_of))
@@ -72,6 +80,7 @@ def calls_of(node: Node) -> AppendCalls:
     ("requests", "max_sent"),
     [
         pytest.param([a_request(0)] * 20_000, 16_500, id="tiny refused ones"),
+        pytest.param([a_message(256)] * 80, 66, id="tiny refused ones, many in a message"),
         pytest.param([a_request(1 << 20)] * 20, 9, id="large ones"),
         pytest.param([a_request(1)] * 200 + [a_request(3 << 20)] * 20, 203, id="large ones after small ones"),
     ],

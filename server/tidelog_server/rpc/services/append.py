@@ -23,7 +23,11 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors.cluster import LogFailure
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import (
+    MAX_BARRIER_WAIT_S,
+    MAX_COMMITS_PER_TXN,
+    MAX_MESSAGES_PER_BATCH,
+)
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import AppendOptions, Batch
@@ -36,13 +40,13 @@ from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.draining import drain
+from tidelog_server.rpc.services.append_requests import StreamRequest, check_permitted, parse_stream_request
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
     TransactionRequest,
     check_distinct,
     check_shape,
     check_shared,
-    parse_transaction,
 )
 from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
 from tidelog_server.rpc.services.options import (
@@ -55,9 +59,7 @@ from tidelog_server.rpc.services.options import (
 )
 from tidelog_server.rpc.services.results import result_of, transaction_result
 from tidelog_server.runtime.eager import Eager
-from tidelog_server.security.access import Access, current_access
-from tidelog_server.security.grants import Verb
-from tidelog_server.security.permissions import commits_need, mailboxes_need
+from tidelog_server.security.access import current_access
 from tidelog_server.txn.inline import TxnAppend, TxnPart
 from tidelog_server.txn.staged import StagingAppend, Transactions
 from tidelog_server.txn.table import BatchOfTxn
@@ -65,88 +67,6 @@ from tidelog_server.txn.table import BatchOfTxn
 _ROOM_POLL_S: Final = 0.001
 # Approximate memory of a request in addition to its bytes, so that a stream of tiny requests is bounded too.
 _SLOT_BYTES: Final = 512
-
-# Tags of AppendStreamRequest.
-_REQUEST_ID: Final = protowire.tag_of(1, protowire.VARINT)
-_VCHANNEL: Final = protowire.tag_of(2, protowire.LENGTH)
-_COLUMNS: Final = protowire.tag_of(3, protowire.LENGTH)
-_OPTIONS: Final = protowire.tag_of(4, protowire.LENGTH)
-_TRANSACTION: Final = protowire.tag_of(5, protowire.LENGTH)
-_MAX_KNOWN: Final = protowire.tag_of(5, protowire.MAX_WIRE_TYPE)
-
-
-@dataclass(slots=True)
-class StreamRequest:
-    """An AppendStreamRequest with its batches still serialised.
-
-    Attributes:
-        transaction: The transaction, or None. If it is set, ``vchannel`` and ``columns`` must be empty.
-        columns_bytes: Total bytes of all columns.
-    """
-
-    request_id: int = 0
-    vchannel: str = ""
-    columns: bytes = b""
-    options: wal_service_pb2.AppendOptions | None = None
-    transaction: TransactionRequest | None = None
-    columns_bytes: int = 0
-
-    @property
-    def has_mailboxes(self) -> bool:
-        """True if the transaction sends to mailboxes, or acknowledges deliveries."""
-        return self.transaction is not None and bool(self.transaction.sends or self.transaction.acks)
-
-
-def parse_stream_request(encoded: bytes) -> StreamRequest:
-    """Return the fields of a serialised AppendStreamRequest.
-
-    Raises:
-        protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid AppendStreamRequest.
-    """
-    request = StreamRequest()
-    # Repeated occurrences of an embedded message are merged: for serialised messages, concatenated.
-    columns: list[memoryview] = []
-    options: list[memoryview] = []
-    for tag, value in protowire.fields(encoded):
-        if tag == _REQUEST_ID:
-            request.request_id = value
-        elif tag == _VCHANNEL:
-            request.vchannel = str(value, "utf-8")
-        elif tag == _COLUMNS:
-            columns.append(value)
-        elif tag == _OPTIONS:
-            options.append(value)
-        elif tag == _TRANSACTION:
-            # Repeated occurrences are merged, as above.
-            request.transaction = request.transaction or TransactionRequest()
-            parse_transaction(value, request.transaction)
-        elif tag <= _MAX_KNOWN:
-            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
-        # Fields of later versions are skipped.
-    # The only copy of the batch between the network and RocksDB.
-    request.columns = b"".join(columns)
-    request.columns_bytes = len(request.columns)
-    if request.transaction is not None:
-        request.columns_bytes += sum([len(batch) for part in request.transaction.parts for batch in part.batches])
-    if options:
-        request.options = wal_service_pb2.AppendOptions.FromString(b"".join(options))
-    return request
-
-
-def check_permitted(access: Access, request: StreamRequest) -> None:
-    """Check the permissions on the vchannels and groups that a request names. Raises PermissionDeniedError."""
-    if request.transaction is None:
-        access.require(Verb.APPEND, request.vchannel)
-        if request.options is not None and request.options.txn_id:
-            access.require(Verb.TXN, request.vchannel)
-        return
-    for part in request.transaction.parts:
-        access.require(Verb.TXN, part.vchannel)
-        access.require(Verb.APPEND, part.vchannel)
-    for verb, name in commits_need(request.transaction.positions):
-        access.require(verb, name)
-    for verb, name in mailboxes_need(request.transaction):
-        access.require(verb, name)
 
 
 class AppendCalls:
@@ -200,12 +120,21 @@ class AppendCalls:
         """Append batches of columns until the client closes its side of the stream."""
         await AppendStreamCall(self, self._node, context, caller_of(context)).run(requests)
 
-    def parse(self, encoded: bytes) -> StreamRequest:
-        """Return the fields of a request. Raises MalformedRequestError."""
+    def parse(self, encoded: bytes | memoryview) -> StreamRequest:
+        """Return the fields of a request. Raises InvalidRequestError."""
         try:
             return parse_stream_request(encoded)
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
+
+    def parse_more(self, request: StreamRequest) -> list[StreamRequest]:
+        """Return the further requests of the message of a request. Raises InvalidRequestError."""
+        others = [self.parse(encoded) for encoded in request.more]
+        if any(other.more for other in others):
+            raise InvalidRequestError(
+                "a request in `more` has `more` itself: list all requests in the first one", field="more"
+            )
+        return others
 
     async def join(self, request: StreamRequest) -> Joined:
         """Return what the transaction of a request does to mailboxes. Raises TidelogServerError."""
@@ -295,12 +224,14 @@ class _Slot:
     """A request of a stream that was not answered yet.
 
     Attributes:
+        is_last: It is the last one of its message, so its answer completes that of the message.
         append: Its append, submitted or not; None until the request is validated.
         refusal: Why it was refused, at any time before the submission.
     """
 
     request_id: int
     size_bytes: int
+    is_last: bool = True
     append: TickedAppend | None = None
     refusal: TidelogServerError | None = None
 
@@ -312,9 +243,11 @@ class _Slot:
 class AppendStreamCall:
     """One AppendStream: reads requests ahead of the acknowledgements, and answers in the order of the requests.
 
+    A message that brought several requests is answered by one message, once all of them are settled.
+
     Why not a coroutine per step: apart from the disk, the latency of a lone append is Python's overhead.
 
-    Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one request.
+    Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one message.
     Invariant: at most one answer is being written, because gRPC allows only one write at a time.
     """
 
@@ -330,7 +263,7 @@ class AppendStreamCall:
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._is_read_to_end = False
-        self._malformed: MalformedRequestError | None = None
+        self._invalid: InvalidRequestError | None = None
         # True while an answer is being written; by ``_begun`` if that is set, which is awaited later.
         self._is_writing = False
         self._begun: Eager[None] | None = None
@@ -339,7 +272,7 @@ class AppendStreamCall:
         """Serve the stream to its end.
 
         Raises:
-            MalformedRequestError: A request is not a valid message. The requests before it are answered.
+            InvalidRequestError: A message is invalid as a whole. The requests before it are answered.
             ShutdownError: The node is shutting down. All requests that were read are answered; no other had an effect.
         """
         self._node.watchers.add(self._changed)
@@ -356,8 +289,8 @@ class AppendStreamCall:
             self._in_flight_bytes = 0
             if self._begun is not None:
                 self._begun.cancel()
-        if self._malformed is not None:
-            raise self._malformed
+        if self._invalid is not None:
+            raise self._invalid
         if not self._is_read_to_end:
             self._node.admission.check_serving()
             raise ShutdownError
@@ -370,21 +303,42 @@ class AppendStreamCall:
                 del encoded, rest
                 if not self._has_room.is_set():
                     await self._has_room.wait()
-        except MalformedRequestError as error:
-            self._malformed = error
+        except InvalidRequestError as error:
+            self._invalid = error
         self._is_read_to_end = True
         self._changed.set()
 
     def _submit(self, encoded: bytes) -> Coroutine[None, None, None] | None:
-        """Submit a request, or return a coroutine that submits it.
+        """Submit the requests of a message, or return a coroutine that submits them.
 
         Why not in ``_read``: its local variables would keep the batch in memory while the stream is idle.
 
         Raises:
-            MalformedRequestError: The request is not a valid message.
+            InvalidRequestError: The message is invalid as a whole. Nothing of it is submitted.
         """
         request = self._calls.parse(encoded)
+        if request.more:
+            return self._submit_several(request, len(encoded), self._calls.parse_more(request))
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
+        rest = self._submit_one(slot, request)
+        if rest is None and slot.refusal is None:
+            self._node.committer.commit_lone()
+        return rest
+
+    async def _submit_several(self, first: StreamRequest, size_bytes: int, others: Sequence[StreamRequest]) -> None:
+        """Submit the requests of one message of ``size_bytes``, each as if it came alone."""
+        if self._access is not None:
+            # The first request and all bytes were counted when the message arrived.
+            await self._access.quota.received(0, len(others))
+        sizes_bytes = list(map(len, first.more))
+        sizes_bytes.insert(0, size_bytes - sum(sizes_bytes))
+        for place, request in enumerate((first, *others)):
+            slot = self._open_slot(request.request_id, sizes_bytes[place] + _SLOT_BYTES, is_last=place == len(others))
+            if (rest := self._submit_one(slot, request)) is not None:
+                await rest
+
+    def _submit_one(self, slot: _Slot, request: StreamRequest) -> Coroutine[None, None, None] | None:
+        """Submit a request, or return a coroutine that submits it."""
         try:
             if self._access is not None:
                 check_permitted(self._access, request)
@@ -392,7 +346,6 @@ class AppendStreamCall:
                 # Ordering: the slot has it first, because a retry may be settled before ``try_submit`` returns.
                 slot.append = append = self._calls.check(request, self._caller, self._on_settled)
                 if append.try_submit():
-                    self._node.committer.commit_lone()
                     return None
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -412,21 +365,30 @@ class AppendStreamCall:
         slot.refusal = error
         self._changed.set()
 
-    def _open_slot(self, request_id: int, size_bytes: int) -> _Slot:
-        slot = _Slot(request_id, size_bytes)
+    def _open_slot(self, request_id: int, size_bytes: int, *, is_last: bool = True) -> _Slot:
+        slot = _Slot(request_id, size_bytes, is_last)
         self._slots.append(slot)
         self._in_flight_bytes += size_bytes
         if not self._is_under_limit():
             self._has_room.clear()
         return slot
 
-    def _close_slot(self) -> _Slot:
-        """Remove and return the oldest slot, whose answer is to be written."""
-        slot = self._slots.popleft()
-        self._in_flight_bytes -= slot.size_bytes
+    def _close_slots(self, count: int) -> list[_Slot]:
+        """Remove and return the oldest slots, whose answers are to be written."""
+        slots = [self._slots.popleft() for _ in range(count)]
+        self._in_flight_bytes -= sum([slot.size_bytes for slot in slots])
         if not self._has_room.is_set() and self._is_under_limit():
             self._has_room.set()
-        return slot
+        return slots
+
+    def _ready_slots(self) -> int:
+        """Return the number of requests of the oldest message if all of them are settled, otherwise 0."""
+        for count, slot in enumerate(self._slots, 1):
+            if not slot.is_ready:
+                return 0
+            if slot.is_last:
+                return count
+        return 0
 
     async def _wait_for_room(self, size_bytes: int) -> None:
         """Wait until the node has room. Back-pressure: meanwhile the stream is not read, so HTTP/2 stops the client."""
@@ -439,10 +401,10 @@ class AppendStreamCall:
         return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
 
     def _on_settled(self, append: Append) -> None:
-        """Answer immediately if this append is the oldest: the task would run one turn of the event loop later."""
-        if not self._is_writing and self._slots and self._slots[0].append is append:
+        """Answer immediately if this append is the oldest, and alone in its message: the task would run later."""
+        if not self._is_writing and self._slots and self._slots[0].append is append and self._slots[0].is_last:
             self._is_writing = True
-            self._begun = Eager(self._write(self._close_slot()))
+            self._begun = Eager(self._write(self._close_slots(1)))
         self._changed.set()
 
     async def _answer(self) -> None:
@@ -460,12 +422,16 @@ class AppendStreamCall:
             begun, self._begun = self._begun, None
             await begun
         self._is_writing = True
-        while self._slots and self._slots[0].is_ready:
-            await self._write(self._close_slot())
+        while count := self._ready_slots():
+            await self._write(self._close_slots(count))
         self._is_writing = False
 
-    async def _write(self, slot: _Slot) -> None:
-        await self._context.write(self._answer_to(slot).SerializeToString())
+    async def _write(self, slots: Sequence[_Slot]) -> None:
+        """Write the answers to the requests of a message."""
+        answer = self._answer_to(slots[0])
+        if len(slots) > 1:
+            answer.more.extend([self._answer_to(slot) for slot in slots[1:]])
+        await self._context.write(answer.SerializeToString())
 
     def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
         error, append = slot.refusal, slot.append
