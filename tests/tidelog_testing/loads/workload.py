@@ -29,6 +29,8 @@ from tidelog_testing.oracles.history import Append, Following, History, Row
 
 MAX_BATCH: Final = 50
 _IN_FLIGHT: Final = 16
+# Probability that a further batch is put into a message that has one.
+_SHARE_OF_SHARED: Final = 0.5
 _ANSWER_WITHIN_S: Final = 30.0
 _PAUSE_S: Final = 0.02
 _WAL: Final = "/tidelog.v1.WalService"
@@ -150,7 +152,7 @@ class Load:
 
 @dataclass(slots=True)
 class _StreamProducer:
-    """One AppendStream with several batches in flight."""
+    """One AppendStream with several batches in flight, some of which share a message."""
 
     load: Load
     name: str
@@ -169,7 +171,8 @@ class _StreamProducer:
         writer = asyncio.ensure_future(self._write(call))
         try:
             while isinstance(answer := await call.read(), wal_service_pb2.AppendStreamResponse):
-                self._settle(answer)
+                for each in (answer, *answer.more):
+                    self._settle(each)
             assert not self.in_flight, "a stream that ends with OK has answered everything"
         except grpc.aio.AioRpcError as error:
             self._ended(error)
@@ -184,13 +187,19 @@ class _StreamProducer:
                 await asyncio.sleep(_PAUSE_S)
             if self.is_over:
                 break
-            append = self.load.intend(self.name)
-            columns = columns_of(self.load.payloads(append))
-            self.in_flight.append(append)
-            await call.write(
-                wal_service_pb2.AppendStreamRequest(request_id=append.first, vchannel=append.vchannel, columns=columns)
-            )
+            request = self._next()
+            while not self.room.locked() and self.load.random.random() < _SHARE_OF_SHARED:
+                await self.room.acquire()
+                request.more.append(self._next())
+            await call.write(request)
         await call.done_writing()
+
+    def _next(self) -> wal_service_pb2.AppendStreamRequest:
+        append = self.load.intend(self.name)
+        self.in_flight.append(append)
+        return wal_service_pb2.AppendStreamRequest(
+            request_id=append.first, vchannel=append.vchannel, columns=columns_of(self.load.payloads(append))
+        )
 
     def _settle(self, answer: wal_service_pb2.AppendStreamResponse) -> None:
         append = self.in_flight.popleft()
