@@ -23,7 +23,7 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _CARRIED: Final = ("traceparent", "tracestate")
 # Time for an export and its retries; also the maximum delay of a shutdown if no receiver accepts the spans.
 _EXPORT_WITHIN_S: Final = 3.0
-# Streams whose batches have spans. AppendStream answers each request once, in order.
+# Streams whose batches have spans. AppendStream answers each message once, in order.
 _BATCH_STREAMS: Final = ("AppendStream", "Scan")
 # Maximum batch spans per stream: a stream may last for days, and people must be able to read its trace.
 _MAX_BATCH_SPANS: Final = 1_000
@@ -74,8 +74,8 @@ class CallTracer:
 class _BatchSpans:
     """Wraps the context of a sampled call to create spans for requests and responses.
 
-    An append stream answers its requests in order, so the span of a batch lasts from its arrival to its answer. A
-    response without a request, such as a page of a scan, has a span for its write.
+    An append stream answers its messages in order, so the span of a batch, or of several that share a message, lasts
+    from its arrival to its answer. A response without a request, such as a page of a scan, has a span for its write.
     """
 
     def __init__(self, tracer: trace.Tracer, parent: Any, context: Context) -> None:

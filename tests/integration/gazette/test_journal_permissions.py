@@ -13,7 +13,7 @@ import tidelog
 from tidelog import AsyncClient, PermissionDeniedError
 from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert
 from tidelog_testing.oracles.reads import payloads
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 MINE, THEIRS = "mine/topic/part-000", "theirs/topic/part-000"
 
@@ -135,7 +135,10 @@ async def test_a_watch_yields_visible_journals_only(secured: Secured) -> None:
 
 async def test_channels_of_journals_count_to_the_share_of_a_principal(tmp_path: Path) -> None:
     names = [f"many/journals/{number:03}" for number in range(120)]
-    async with secured_server(tmp_path, limits__max_principal_percent=1) as secured, secured.client() as client:
+    async with (
+        secured_server(tmp_path, limits__max_principal_percent=1) as secured,
+        secured.client(retry=ONCE) as client,
+    ):
         await client.journals.apply([JournalUpsert(name) for name in names[:60]])
         with pytest.raises(tidelog.OverloadedError, match="this principal uses 60 channels"):
             await client.journals.apply([JournalUpsert(name) for name in names[60:]])

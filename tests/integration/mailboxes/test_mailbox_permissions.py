@@ -17,7 +17,7 @@ from tidelog.admin.journal_types import JournalUpsert
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.v1 import mailbox_service_pb2_grpc
 from tidelog_testing.oracles.reads import payloads
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 MINE, THEIRS = "mine/b@remote", "theirs"
 
@@ -168,7 +168,10 @@ async def test_administrators_read_the_channel_and_nobody_changes_it(
 
 
 async def test_channels_of_journals_and_mailboxes_count_to_the_share_of_a_principal(tmp_path: Path) -> None:
-    async with secured_server(tmp_path, limits__max_principal_percent=1) as secured, secured.client() as client:
+    async with (
+        secured_server(tmp_path, limits__max_principal_percent=1) as secured,
+        secured.client(retry=ONCE) as client,
+    ):
         names = [f"many/journals/{number:03}" for number in range(99)]
         for part in (names[:60], names[60:]):
             await client.journals.apply([JournalUpsert(name) for name in part])

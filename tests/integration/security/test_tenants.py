@@ -42,7 +42,7 @@ from tidelog_server.broadcast import table as broadcast_table
 from tidelog_server.log import producers
 from tidelog_server.txn import applications
 from tidelog_server.txn import table as txn_table
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 HOARD = 60
 MAXIMUM = 20
@@ -111,7 +111,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 grants = [f"{verb}:{name}" for verb in ("append", "read", "txn", "broadcast")]
                 grants.append(f"broadcast.key:{name}-keys")
                 made = await admin.create_token(name, [*grants, f"group.manage:{name}.*", f"group.consume:{name}.*"])
-                tenants.append(Tenant(name, secured.client(made.token), made.token))
+                tenants.append(Tenant(name, secured.client(made.token, retry=ONCE), made.token))
         yield Scene(secured, tenants[0], tenants[1], channel)
         for tenant in tenants:
             await tenant.client.aclose()
@@ -405,7 +405,7 @@ async def test_channels_of_one_principal_leave_room_for_another(scene: Scene, mo
     monkeypatch.setattr("tidelog_server.channels.catalog.MAX_CHANNELS", MAXIMUM)
     async with scene.secured.client() as admin:
         tokens = [(await admin.create_token(name, [f"channel.create:{name}.*"])).token for name in ("x", "y")]
-    async with scene.secured.client(tokens[0]) as hoarder, scene.secured.client(tokens[1]) as other:
+    async with scene.secured.client(tokens[0], retry=ONCE) as hoarder, scene.secured.client(tokens[1]) as other:
         created = 0
         with pytest.raises(OverloadedError, match="this principal uses 9 channels"):
             for number in range(MAXIMUM):

@@ -10,13 +10,15 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from tidelog import AsyncClient, TlsOptions
+from tidelog import AsyncClient, Retry, TlsOptions
 from tidelog_server.app import Server
 from tidelog_server.security.grants import NAMELESS, Verb
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.certificates import AUDIENCE, ISSUER, Authority
 
 EVERYTHING: Final = [verb.value if verb in NAMELESS else f"{verb.value}:*" for verb in Verb]
+ONCE: Final = Retry(base_s=60.0, cap_s=60.0)
+"""A call ends with its first refusal: repeated ones may reach the deadline, whose error does not name the refusal."""
 _WITHIN_S: Final = 20.0
 
 
