@@ -85,13 +85,11 @@ class AppendQueues:
 
     def next_batch(self) -> AppendBatch | None:
         """Return the next batch to send, and count it as in flight; None if nothing may be sent now."""
-        while self._listed:
+        while (queue := self._next_queue()) is not None:
             if self._in_flight and self._in_flight_bytes >= self._max_in_flight_bytes:
                 return None
-            queue = self._listed.popleft()
+            self._listed.popleft()
             queue.is_listed = False
-            if not queue.may_send():
-                continue
             batch = _again(queue.in_doubt.popleft()) if queue.in_doubt else self._compose(queue)
             if batch is not None:
                 self._in_flight.append(batch)
@@ -120,12 +118,14 @@ class AppendQueues:
 
     def _is_next_small(self, max_bytes: int) -> bool:
         """Return whether the next queue has nothing in flight, and at most ``max_bytes`` to send."""
-        while self._listed:
-            queue = self._listed[0]
-            if queue.may_send():
-                return not queue.batches_in_flight and queue.next_batch_bytes <= max_bytes
+        queue = self._next_queue()
+        return queue is not None and not queue.batches_in_flight and queue.next_batch_bytes <= max_bytes
+
+    def _next_queue(self) -> AppendQueue | None:
+        """Return the first listed queue, without those before it that may no longer send."""
+        while self._listed and not self._listed[0].may_send():
             self._listed.popleft().is_listed = False
-        return False
+        return self._listed[0] if self._listed else None
 
     def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
         """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""

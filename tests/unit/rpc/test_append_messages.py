@@ -14,11 +14,9 @@ from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_APPENDS_PER_REQUEST
 from tidelog_server.core.ticks import LOGICAL_BITS
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
-from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
+from tidelog_server.rpc.services.append import AppendStreamCall
+from tidelog_testing.parts.append_calls import calls_of
 from tidelog_testing.parts.batches import a_columns
 from tidelog_testing.parts.nodes import Node, running_node
 from tidelog_testing.parts.stores import FaultyStore
@@ -51,11 +49,7 @@ async def answers_of(node: Node, messages: Sequence[bytes], answers: list[Respon
             yield message
             await asyncio.sleep(0)
 
-    mailboxes = MailboxTransactions(MailboxCalls(node.open_mailboxes(MailboxEvents()), node.mailboxes.name_of))
-    calls = AppendCalls(
-        node.directory, node.transactions, node.groups, node.log, mailboxes=mailboxes, syncs_by_default=True
-    )
-    await AppendStreamCall(calls, node.log, cast("Context", cast("Any", Writer())), Caller("", "")).run(sent())
+    await AppendStreamCall(calls_of(node), node.log, cast("Context", cast("Any", Writer())), Caller("", "")).run(sent())
 
 
 async def test_requests_of_one_message_are_committed_together_and_answered_in_one_message() -> None:

@@ -12,14 +12,12 @@ import pytest
 
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall
+from tidelog_server.rpc.services.append import AppendStreamCall
 from tidelog_server.rpc.services.append_requests import StreamRequest
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
-from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
+from tidelog_testing.parts.append_calls import calls_of
 from tidelog_testing.parts.batches import a_columns
-from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.nodes import running_node
 from tidelog_testing.parts.stores import FaultyStore
 
 
@@ -66,14 +64,6 @@ def a_message(requests: int) -> bytes:
     alone = wal_service_pb2.AppendStreamRequest.FromString(a_request(0))
     others = wal_service_pb2.AppendStreamRequest(more=[alone] * (requests - 1))
     return alone.SerializeToString() + others.SerializeToString()
-
-
-def calls_of(node: Node) -> AppendCalls:
-    """Return the calls of a node without mailboxes."""
-    mailboxes = MailboxTransactions(MailboxCalls(node.open_mailboxes(MailboxEvents()), node.mailboxes.name_of))
-    return AppendCalls(
-        node.directory, node.transactions, node.groups, node.log, mailboxes=mailboxes, syncs_by_default=True
-    )
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,7 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors.cluster import LogFailure
-from tidelog_server.core.limits import (
-    MAX_BARRIER_WAIT_S,
-    MAX_COMMITS_PER_TXN,
-    MAX_MESSAGES_PER_BATCH,
-)
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import AppendOptions, Batch

@@ -8,6 +8,7 @@ Every ``unpack_...`` raises DataLossError if the row is damaged, misplaced, or o
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -223,9 +224,7 @@ def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
 
 def rolled_hash(before: bytes, chain_hashes: Iterable[bytes]) -> bytes:
     """Return the chunk hash after several more entries."""
-    for chain_hash in chain_hashes:
-        before = blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
-    return before
+    return reduce(roll_hash, chain_hashes, before)
 
 
 def pack_header(
