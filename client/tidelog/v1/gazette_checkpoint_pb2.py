@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tidelog/v1/gazette_checkpoint.proto\x12\ntidelog.v1\"\x8b\x01\n\x11GazetteCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x36\n\x08journals\x18\x02 \x03(\x0b\x32$.tidelog.v1.GazetteJournalCheckpoint\x12-\n\x07intents\x18\x03 \x03(\x0b\x32\x1c.tidelog.v1.GazetteAckIntent\"\x8c\x01\n\x18GazetteJournalCheckpoint\x12\x0f\n\x07journal\x18\x01 \x01(\t\x12\x19\n\x0cread_through\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x33\n\tproducers\x18\x03 \x03(\x0b\x32 .tidelog.v1.GazetteProducerStateB\x0f\n\r_read_through\"~\n\x14GazetteProducerState\x12\x10\n\x08producer\x18\x01 \x01(\x0c\x12\x10\n\x08last_ack\x18\x02 \x01(\x06\x12\x12\n\x05\x62\x65gin\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_clock\x18\x04 \x01(\x06H\x01\x88\x01\x01\x42\x08\n\x06_beginB\x0c\n\n_max_clock\"3\n\x10GazetteAckIntent\x12\x0f\n\x07journal\x18\x01 \x01(\t\x12\x0e\n\x06intent\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tidelog/v1/gazette_checkpoint.proto\x12\ntidelog.v1\"\x8b\x01\n\x11GazetteCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x36\n\x08journals\x18\x02 \x03(\x0b\x32$.tidelog.v1.GazetteJournalCheckpoint\x12-\n\x07intents\x18\x03 \x03(\x0b\x32\x1c.tidelog.v1.GazetteAckIntent\"\x8c\x01\n\x18GazetteJournalCheckpoint\x12\x0f\n\x07journal\x18\x01 \x01(\t\x12\x19\n\x0cread_through\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x33\n\tproducers\x18\x03 \x03(\x0b\x32 .tidelog.v1.GazetteProducerStateB\x0f\n\r_read_through\"~\n\x14GazetteProducerState\x12\x10\n\x08producer\x18\x01 \x01(\x0c\x12\x10\n\x08last_ack\x18\x02 \x01(\x06\x12\x12\n\x05\x62\x65gin\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_clock\x18\x04 \x01(\x06H\x01\x88\x01\x01\x42\x08\n\x06_beginB\x0c\n\n_max_clock\"3\n\x10GazetteAckIntent\x12\x0f\n\x07journal\x18\x01 \x01(\t\x12\x0e\n\x06intent\x18\x02 \x01(\x0c\x42\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.gazette_checkpoint_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z\024tidelog/v1;tidelogv1'
   _globals['_GAZETTECHECKPOINT']._serialized_start=52
   _globals['_GAZETTECHECKPOINT']._serialized_end=191
   _globals['_GAZETTEJOURNALCHECKPOINT']._serialized_start=194
