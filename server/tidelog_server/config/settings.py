@@ -248,7 +248,9 @@ class QuotaSettings(Section):
     requests_per_s: int = Field(5_000, ge=0, description="calls per second; 0: no limit")
     request_burst: int = Field(10_000, ge=1, description="calls in a burst")
     in_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="request bytes per second; 0: no limit")
-    out_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="scan response bytes per second; 0: no limit")
+    out_bytes_per_s: Bytes = Field(
+        ByteSize(0), ge=0, description="bytes of scans, deliveries and blobs per second; 0: no limit"
+    )
     ticks_per_s: int = Field(10_000_000, ge=0, description="ticks allocated per second; 0: no limit")
     shared_calls_per_s: int = Field(
         1_000, ge=0, description="calls per second while other principals are active; 0: no limit"

@@ -155,6 +155,12 @@ def current_tenant() -> Tenant:
     return NO_TENANT if access is None else access.tenant
 
 
+async def count_sent(size_bytes: int) -> None:
+    """Count bytes of a response of a stream in the quota of the current call's principal, and rest if it is spent."""
+    if (access := _current.get()) is not None:
+        await access.quota.sent(size_bytes)
+
+
 def set_access(access: Access) -> None:
     """Set the access of the current task, which must be the task of the call."""
     _current.set(access)

@@ -259,6 +259,26 @@ async def test_bytes_beyond_the_quota_are_held_back_and_not_refused(tmp_path: Pa
             assert time.monotonic() - begun_s >= 0.3
 
 
+async def test_bytes_of_deliveries_and_blobs_count_in_the_quota_of_bytes(tmp_path: Path) -> None:
+    async with (
+        secured_server(tmp_path, quota__out_bytes_per_s="400000") as secured,
+        secured.client() as admin,
+        secured.client(await secured.token("mailbox.receive:*", "blob.get")) as client,
+    ):
+        await admin.mailboxes.create("jobs")
+        await admin.mailbox("jobs").send_many([bytes(60_000)] * 10)
+        blob = await admin.blobs.put(bytes(600_000))
+        begun_s = time.monotonic()
+        for _ in range(10):
+            await client.mailbox("jobs").fetch()
+        # All but the bytes of the first second, less the last response, which nothing waits for.
+        assert time.monotonic() - begun_s >= 0.3
+        begun_s = time.monotonic()
+        for _ in range(2):
+            assert len(await client.blobs.get(blob)) == 600_000
+        assert time.monotonic() - begun_s >= 1.0
+
+
 async def test_an_address_that_guesses_is_held_off_while_good_tokens_go_on(tmp_path: Path) -> None:
     async with secured_server(tmp_path, quota__auth_failures_per_minute=5) as secured, secured.client() as good:
         async with secured.client("tdl_guess", timeout_s=0.2) as guesser:

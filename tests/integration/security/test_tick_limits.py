@@ -6,6 +6,7 @@ clock.
 
 import asyncio
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from tidelog.v1 import mailbox_service_pb2 as mailbox
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core.limits import (
     DENIAL_COST_REQUESTS,
@@ -101,6 +103,33 @@ async def test_requests_of_a_stream_count_in_the_quota_of_requests(tmp_path: Pat
             # All but those that a burst allows wait: 20 a second.
             assert time.monotonic() - begun_s >= (requests - 12) / 20
             stream.cancel()
+
+
+@pytest.mark.parametrize("per_message", [1, 5], ids=["alone", "several in a message"])
+async def test_operations_on_mailboxes_count_in_the_quota_of_requests(tmp_path: Path, per_message: int) -> None:
+    operations = 50
+    async with secured_server(tmp_path, quota__requests_per_s=20, quota__request_burst=10) as secured:
+        async with secured.client() as admin:
+            await admin.mailboxes.create("jobs")
+        token = await secured.token("mailbox.send:jobs")
+        async with secured.channel() as channel:
+            operate: Any = channel.stream_stream("/tidelog.v1.MailboxService/Operate")
+            stream = operate(metadata=(("authorization", f"Bearer {token}"),))
+            begun_s = time.monotonic()
+            for first in range(0, operations, per_message):
+                await stream.write(sends("jobs", range(first, first + per_message)).SerializeToString())
+            answered = 0
+            while answered < operations:
+                answered += len(mailbox.OperateResponse.FromString(await stream.read()).results)
+            # All but those that a burst allows wait: 20 a second.
+            assert time.monotonic() - begun_s >= (operations - 12) / 20
+            stream.cancel()
+
+
+def sends(name: str, numbers: Iterable[int]) -> mailbox.OperateRequest:
+    """Return a message with an operation for each number."""
+    request = mailbox.SendRequest(mailbox=name, bodies=[b"x"])
+    return mailbox.OperateRequest(operations=[mailbox.Operation(number=number, send=request) for number in numbers])
 
 
 async def test_a_denied_request_of_a_stream_costs_its_principal_more(tmp_path: Path) -> None:

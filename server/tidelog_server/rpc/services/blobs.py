@@ -13,7 +13,7 @@ from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_
 from tidelog_server.mailboxes.blobs.store import KeyAlgorithm
 from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.rpc.context import Context
-from tidelog_server.security.access import current_access
+from tidelog_server.security.access import count_sent, current_access
 from tidelog_server.security.grants import Verb
 
 _ALGORITHMS: Final = {
@@ -103,6 +103,7 @@ class BlobService:
             await self._check_lock(request)
         async for data, size_bytes in self._blobs.read(request.key):
             await context.write(pb.GetBlobResponse(data=data, size_bytes=size_bytes).SerializeToString())
+            await count_sent(len(data))
 
     async def _check_lock(self, request: pb.GetBlobRequest) -> None:
         """Raise TidelogServerError if the lock is not that of a message whose body is the blob."""

@@ -46,7 +46,7 @@ from tidelog_server.rpc.services.mailboxes.wire import (
     sent_response,
     states_of,
 )
-from tidelog_server.security.access import current_tenant
+from tidelog_server.security.access import count_sent, current_tenant
 
 _DEFAULT_HEADERS: Final = 100
 _MAX_PEEKED: Final = 100
@@ -193,7 +193,9 @@ class MailboxCalls:
             in_flight.update(grant.lock_id for grant in fetched.grants)
             response = pb.StreamDeliveriesResponse(leased_until_ms=physical_ms(fetched.until))
             add_deliveries(response.deliveries, fetched, await self.messages(log, fetched), self.name_of)
-            await context.write(response.SerializeToString())
+            encoded = response.SerializeToString()
+            await context.write(encoded)
+            await count_sent(len(encoded))
 
     async def ack_deliveries(self, request: pb.AckDeliveriesRequest, _: Context) -> pb.AckDeliveriesResponse:
         """Confirm and reject deliveries."""

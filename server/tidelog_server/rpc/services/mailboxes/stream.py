@@ -141,6 +141,9 @@ class OperateStream:
             async for encoded in requests:
                 request = _parsed(encoded)
                 count = len(request.operations)
+                if self._access is not None and count > 1:
+                    # The first operation and all bytes were counted when the message arrived.
+                    await self._access.quota.received(0, count - 1)
                 size_bytes = _OPERATION_BYTES + len(encoded) // max(1, count)
                 self._unanswered += count
                 self._held_bytes += count * size_bytes
@@ -279,6 +282,8 @@ class OperateStream:
             self._has_room.set()
             await self._context.write(b"".join([answer.encoded for answer in taken]))
             self._fetches.note_written(sum(answer.taken_bytes for answer in taken))
+            if self._access is not None:
+                await self._access.quota.sent(size_bytes)
 
     def _start(self, coroutine: Any) -> None:
         task = self._group.create_task(coroutine)
