@@ -101,9 +101,19 @@ def milliseconds(time: datetime) -> int:
     """
     if not isinstance(time, datetime):
         raise TypeError(f"expected a datetime with a time zone, got {type(time).__name__}: {time!r}")
-    if time.tzinfo is None:
-        raise ValueError(f"{time.isoformat()} has no time zone: use datetime(..., tzinfo=UTC) or .astimezone()")
+    if time.utcoffset() is None:
+        raise ValueError(without_zone(time))
     return (time - EPOCH) // _MILLISECOND
+
+
+def without_zone(time: datetime) -> str:
+    """Return the text of the error for a time without a time zone: its two readings."""
+    utc = f"{time.isoformat()}+00:00 for UTC"
+    try:
+        return f"{time.isoformat()} has no time zone, expected {utc}, or {time.astimezone().isoformat()} for local time"
+    except (ValueError, OverflowError):
+        # The first or the last day of the calendar.
+        return f"{time.isoformat()} has no time zone, expected {utc}"
 
 
 def time_of(physical_ms: int) -> datetime:

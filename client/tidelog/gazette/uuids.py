@@ -17,6 +17,7 @@ from typing import Final, Self
 from uuid import UUID, SafeUUID
 
 from tidelog.gazette.errors import InvalidUUIDError
+from tidelog.tick import without_zone
 
 TICK_STEP: Final = 160
 """Units that ``Clock.tick`` adds by default: 1 microsecond."""
@@ -160,8 +161,8 @@ def clock_at(time: datetime | int) -> int:
         intervals = time // 100 + _EPOCH_INTERVALS
         if not intervals >> 60:
             return intervals << 4
-    elif time.tzinfo is None:
-        raise ValueError(f"{time.isoformat()} has no time zone: use datetime(..., tzinfo=UTC) or .astimezone()")
+    elif time.utcoffset() is None:
+        raise ValueError(without_zone(time))
     else:
         intervals = (time - _EPOCH) // _MICROSECOND * 10 + _EPOCH_INTERVALS
     if intervals >> 60:

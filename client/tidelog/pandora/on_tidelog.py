@@ -238,7 +238,9 @@ def _set_times(message: Message, message_id: int, headers: Mapping[str, str], du
     send_when = received if due is None else max(received, due)
     try:
         if "send_when" in headers:
-            send_when = datetime.fromisoformat(headers["send_when"])
+            given = datetime.fromisoformat(headers["send_when"])
+            # A store of pandora writes the zone; a time without one has another origin.
+            send_when = send_when if given.utcoffset() is None else given
         elif "mid" in headers:
             send_when = received + timedelta(microseconds=int(headers.get("delay", "0")) // _NS_PER_US)
     except (ValueError, OverflowError):

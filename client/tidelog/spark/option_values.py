@@ -4,9 +4,10 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
+from tidelog import At
 from tidelog.spark.errors import OptionError
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms
 
@@ -182,7 +183,12 @@ def time_ms_of(name: str, text: str, rounded: Callable[[datetime], int] = ceil_m
                 f"the option '{name}' is {text!r}: expected milliseconds since the epoch, or ISO 8601 "
                 "such as 2026-03-01T12:00:00Z"
             ) from None
-        milliseconds = rounded(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        try:
+            # Refuses a time without a zone.
+            At.time(moment)
+        except ValueError as error:
+            raise OptionError(f"the option '{name}': {error}") from None
+        milliseconds = rounded(moment)
     if not 0 <= milliseconds <= MAX_TICK >> LOGICAL_BITS:
         raise OptionError(f"the option '{name}' is {text!r}: expected a time from 1970 to the year 3084")
     return milliseconds

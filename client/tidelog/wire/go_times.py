@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from tidelog.tick import without_zone
+
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What pandora prints for a time that is not set."""
 
@@ -47,7 +49,7 @@ def exact_time(time: datetime | str) -> ExactTime:
     """
     if isinstance(time, datetime):
         if time.utcoffset() is None:
-            raise ValueError(f"the time {time.isoformat()} has no time zone, expected an aware datetime")
+            raise ValueError(f"the time {without_zone(time)}")
         return ExactTime(time, 0)
     match = _TEXT.fullmatch(time)
     try:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tidelog import At, Positions, Start, Tick
+from tidelog.tick import without_zone
 from tidelog_cli.exit_codes import CommandError, ExitCode
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
@@ -43,15 +44,18 @@ def moment_ago(text: str) -> datetime:
 
 
 def parse_moment(text: str) -> datetime:
-    """Return the time of an ISO 8601 text, in UTC; a text without a time zone is local time.
+    """Return the time of an ISO 8601 text, in UTC.
 
     Raises:
-        CommandError: ``text`` is not a time.
+        CommandError: ``text`` is not a time, or has no time zone.
     """
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        moment = datetime.fromisoformat(text)
+        if moment.utcoffset() is not None:
+            return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise CommandError(f"invalid time '{text}': expected e.g. 2026-01-31T12:00:00Z", ExitCode.USAGE) from error
+    raise CommandError(without_zone(moment), ExitCode.USAGE)
 
 
 def parse_position(text: str) -> Tick | datetime:
@@ -99,6 +103,9 @@ def parse_start(text: str) -> Start:
         return _ENDS[text]
     if text.startswith("-"):
         return moment_ago(text[1:])
+    if text.startswith("@"):
+        # Its errors state what is wrong with the time.
+        return parse_position(text)
     kind, _, value = text.partition(":")
     if kind == "id":
         return _message_id(value)

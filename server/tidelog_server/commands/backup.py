@@ -21,7 +21,9 @@ from tidelog import (
     TidelogError,
     UnavailableError,
 )
+from tidelog.tick import LOGICAL_BITS, milliseconds
 from tidelog_cli import event_loop
+from tidelog_cli.commands.positions import parse_moment
 from tidelog_cli.commands.version import installed_versions
 from tidelog_cli.connection import EndpointOption, connected, refused
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
@@ -151,11 +153,11 @@ def restore(
         int | None, typer.Option("--to-tick", min=0, help="Omit messages with a tick greater than this.")
     ] = None,
     to_time: Annotated[
-        datetime | None,
+        str | None,
         typer.Option(
             "--to-time",
-            formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"],
             help="Omit messages appended at or after this time, e.g. 2026-01-31T12:00:00+00:00.",
+            show_default=False,
         ),
     ] = None,
     empty_mailboxes: Annotated[
@@ -181,7 +183,7 @@ def restore(
 
     if to_tick is not None and to_time is not None:
         raise CommandError("--to-tick and --to-time are both given: use one of them", ExitCode.USAGE)
-    last_tick = to_tick if to_time is None else (max(0, int(to_time.timestamp() * 1_000)) << 18) - 1
+    last_tick = to_tick if to_time is None else _last_tick_before(parse_moment(to_time))
     bytes_per_s = _parse_rate(rate)
     with Progress("restored", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
         meter = RateMeter(bytes_per_s, progress)
@@ -190,6 +192,10 @@ def restore(
         record = _told(lambda: _restore(backups, manifest, target, last_tick, meter, may_empty=empty_mailboxes))
     print_records([record], output)
     note(f"{target} is ready: start a server on it with --storage.data_dir {target}", quiet=quiet)
+
+
+def _last_tick_before(time: datetime) -> int:
+    return (max(0, milliseconds(time)) << LOGICAL_BITS) - 1
 
 
 def _restore(

@@ -112,7 +112,7 @@ def test_the_start_is_inclusive_and_the_end_exclusive_but_a_cut_is_inclusive() -
         ("1500", 1500),
         ("1970-01-01T00:00:01.500Z", 1500),
         ("1970-01-01T01:00:00+01:00", 0),
-        ("1970-01-02", 86_400_000),
+        ("1970-01-02T00:00Z", 86_400_000),
         ("1970-01-01T00:00:00.000001Z", 1),
     ],
 )
@@ -159,6 +159,12 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ({"channel": "a", "endingTick": "0"}, "it is exclusive and nothing precedes tick 0"),
         ({"channel": "a", "startingTick": "-1"}, "whole number from 0 to"),
         ({"channel": "a", "startingTimestamp": "yesterday"}, "milliseconds since the epoch, or ISO 8601"),
+        (
+            {"channel": "a", "startingTimestamp": "2026-03-01T12:00"},
+            r"'startingTimestamp': 2026-03-01T12:00:00 has no time zone, expected 2026-03-01T12:00:00\+00:00 for UTC",
+        ),
+        ({"channel": "a", "endingTimestamp": "2026-03-01"}, "has no time zone"),
+        ({"channel": "a", "timestampAsOf": "2026-03-01 12:00:00"}, "has no time zone"),
         ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "expected a time from 1970"),
         ({"channel": "a", "minPartitions": "0"}, "whole number from 1 to 100000"),
         ({"channel": "a", "failOnDataLoss": "maybe"}, "expected true or false"),

@@ -22,7 +22,7 @@ def test_a_query_begins_behind_what_is_there_unless_told_otherwise() -> None:
     assert parse_with(startingoffsets="EARLIEST").start == "earliest"
     given = parse_with(startingtick="7")
     assert (given.start, given.read.begin_tick) == ("given", 7)
-    assert parse_with(startingTimestamp="2026-03-01").start == "given"
+    assert parse_with(startingTimestamp="2026-03-01T00:00Z").start == "given"
 
 
 @pytest.mark.parametrize("name", ["maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger"])
