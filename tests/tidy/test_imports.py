@@ -45,7 +45,11 @@ HOMES = {
         "server/tidelog_server/commands/*",
     ],
     "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
-    "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
+    "prometheus_client": [
+        "server/tidelog_server/runtime/*",
+        "server/tidelog_server/rpc/*",
+        "client/tidelog_cli/metrics_text.py",
+    ],
     "psutil": ["server/tidelog_server/runtime/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "psycopg": ["client/tidelog/gazette/stores/_*postgres.py"],
     "pyarrow": ["client/tidelog/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],

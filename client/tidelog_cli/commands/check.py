@@ -258,8 +258,10 @@ def _metrics(endpoint: str, timeout_s: float) -> dict[str, float]:
     status, text = http_probe.get(endpoint, "/metrics", timeout_s)
     if status != 200:
         raise OSError(f"/metrics returned HTTP {status}")
-    samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
-    return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2}
+    # Imported here because the parser takes a twentieth of a second to import, and the other checks do without.
+    from tidelog_cli.metrics_text import without_labels
+
+    return without_labels(text)
 
 
 def _client(endpoint: str, timeout_s: float) -> "AsyncClient":

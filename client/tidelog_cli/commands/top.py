@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from tidelog import AsyncClient
 from tidelog_cli import http_probe, own_server
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.metrics_text import samples
 from tidelog_cli.output.records import Output, OutputOption, chosen_output
 
-_SAMPLE: Final = re.compile(r'^(\w+)(?:\{(?:.*,)?le="([^"]+)".*\})? (\S+)$')
 _ACK: Final = "tidelog_append_ack_seconds_bucket"
 _ROWS: Final = 15
 _MIB: Final = 1 << 20
@@ -83,18 +82,18 @@ def top(
 
 
 def parse(text: str) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Return the metrics without labels of a Prometheus text, and the buckets of acknowledgement latency. Pure."""
+    """Return the metrics without labels of a Prometheus text, and the buckets of acknowledgement latency. Pure.
+
+    Raises:
+        ValueError: The text is not that of a server's metrics.
+    """
     metrics: dict[str, float] = {}
     acks: list[tuple[float, float]] = []
-    for line in text.splitlines():
-        found = _SAMPLE.match(line)
-        if found is None:
-            continue
-        name, bound, value = found.groups()
-        if bound is None:
-            metrics[name] = float(value)
-        elif name == _ACK:
-            acks.append((float(bound), float(value)))
+    for name, labels, value in samples(text):
+        if name == _ACK:
+            acks.append((float(labels["le"]), value))
+        elif not labels:
+            metrics[name] = value
     return metrics, acks
 
 
@@ -210,7 +209,10 @@ def _sample(http: str, endpoint: str) -> Sample:
         raise CommandError(str(error), ExitCode.USAGE) from error
     if status != 200:
         raise CommandError(f"{http} returned HTTP {status} for /metrics: {text.strip()[:200]}", ExitCode.DENIED)
-    metrics, acks = parse(text)
+    try:
+        metrics, acks = parse(text)
+    except ValueError as error:
+        raise CommandError(f"no metrics from {http}: {error}. Correct --http", ExitCode.FAILURE) from error
     channels, groups = run(_of_grpc(endpoint))
     return Sample(time.monotonic(), metrics, acks, channels, groups)
 

@@ -126,3 +126,22 @@ def test_a_check_asks_the_server_that_the_variables_of_its_environment_configure
     # The commands' own variable and option take precedence.
     away = run_command(["check", "health"], environment={**ports, "TIDELOG_HTTP_ENDPOINT": NOWHERE})
     assert away.returncode == CheckCode.CRITICAL
+
+
+def test_names_of_mailboxes_in_the_metrics_do_not_hide_the_disk(tmp_path: Path) -> None:
+    async def prepare(endpoint: str) -> None:
+        async with AsyncClient(endpoint) as client:
+            for name in ("a b", 'tidelog_disk_free_bytes"} 1', "a{b}\\\\"):
+                await client.mailboxes.create(name)
+                await client.mailbox(name).send(b"x")
+
+    with ServerProcess(tmp_path / "log", {"metrics.per_mailbox": "true"}) as server:
+        asyncio.run(prepare(server.grpc))
+        assert 'mailbox="a b"' in server.get("/metrics")[1]
+        code, found = check(server, "disk", "--warning-gib", "0", "--critical-gib", "0")
+        assert code == CheckCode.OK
+        assert found["free_gib"] == pytest.approx(server.metric("tidelog_disk_free_bytes") / (1 << 30), rel=0.5)
+        run = run_command(
+            ["top", "--count", "1", "--interval", "0.1", "--http", server.http, "--endpoint", server.grpc]
+        )
+        assert json.loads(run.stdout)["mailboxes"] == 3

@@ -16,8 +16,8 @@ import pytest
 
 import tidelog
 from tidelog import Retention
+from tidelog_cli.metrics_text import without_labels
 from tidelog_server.app import Server
-from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.storage.log_store import Chunk
@@ -123,7 +123,7 @@ async def test_a_hard_cap_cuts_past_a_group_and_tells_for_good(tmp_path: Path) -
         cut = tidelog.RetentionCut(8, all_bytes // 2, tidelog.Tick(ticks[1] + 1), ("slow",))
         described = await channel.describe()
         assert [vchannel.cut for vchannel in described.vchannels] == [cut, None]
-        metrics = parse_metrics((await server._render_metrics()).decode())
+        metrics = without_labels((await server._render_metrics()).decode())
         assert metrics["tidelog_retention_lost_messages_total"] == cut.messages
         assert metrics["tidelog_retention_lost_bytes_total"] == cut.bytes
     async with running_server(tmp_path / "data", **SOON) as server, client_of(server) as client:

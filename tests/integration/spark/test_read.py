@@ -20,7 +20,7 @@ from tidelog.spark.connection import Connection
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.reader import read_partition
-from tidelog_server.commands.bench.server_process import parse_metrics
+from tidelog_cli.metrics_text import without_labels
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
 from tidelog_testing.spark.rows import append, error_of, payloads
@@ -37,7 +37,7 @@ Read = Callable[..., DataFrame]
 
 def messages_sent(server: RunningServer) -> float:
     with urllib.request.urlopen(f"http://{server.http_endpoint}/metrics", timeout=10) as response:
-        return parse_metrics(response.read().decode())["tidelog_scan_messages_total"]
+        return without_labels(response.read().decode())["tidelog_scan_messages_total"]
 
 
 def test_the_schema_is_as_documented(read: Read, channel: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tidelog_cli.metrics_text import without_labels
 from tidelog_testing.servers.forks import ServerFork
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -166,8 +167,7 @@ class ServerProcess:
     def metric(self, name: str) -> float:
         """Return the value of a metric without labels."""
         _, text = self.get("/metrics")
-        line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
-        return float(line.split()[1])
+        return without_labels(text)[name]
 
     def _wait_ready(self) -> dict[str, object]:
         assert self._process.stdout is not None

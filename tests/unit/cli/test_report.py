@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog_cli.metrics_text import without_labels
 from tidelog_server.commands.bench.payloads import payload_lists
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
-from tidelog_server.commands.bench.server_process import parse_metrics
 from tidelog_server.storage.rocksdb.floor import group_sizes
 
 
@@ -62,4 +62,4 @@ def test_payload_lists_hold_the_number_of_messages_asked_for(count: int, per_bat
 def test_metrics_with_labels_are_passed_over() -> None:
     text = '# HELP a b\na_total 3.0\nb_bucket{le="1"} 7\nc_sum 0.5\n'
 
-    assert parse_metrics(text) == {"a_total": 3.0, "c_sum": 0.5}
+    assert without_labels(text) == {"a_total": 3.0, "c_sum": 0.5}

@@ -16,6 +16,7 @@ import psutil
 
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.metrics_text import without_labels
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 60.0
@@ -150,7 +151,7 @@ class ServerProcess:
     def metrics(self) -> Mapping[str, float]:
         """Return the samples of ``/metrics`` without labels, by name."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
-            return parse_metrics(response.read().decode())
+            return without_labels(response.read().decode())
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory over all starts, sampled every 50 ms."""
@@ -204,9 +205,3 @@ def cpu_s_per_gb(before_s: float | None, after_s: float | None, size_bytes: int)
     if before_s is None or after_s is None:
         return {}
     return {"server_cpu_s_per_gb": (after_s - before_s) / (size_bytes / 1e9)}
-
-
-def parse_metrics(text: str) -> dict[str, float]:
-    """Return the samples without labels of a Prometheus text."""
-    samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
-    return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2 and "{" not in parts[0]}
