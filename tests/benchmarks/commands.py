@@ -5,7 +5,7 @@ Those with which users compare machines are commands: ``tidelog bench``.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -31,6 +31,9 @@ from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _LARGEST_CAPPED = 1 << 10
 
+# Commands of `tidelog bench` that take --json and --folder and start their own server.
+COMPARABLE: Final = ("append", "broadcast", "consume", "gazette", "latency", "mailbox", "scan", "txn")
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
@@ -47,6 +50,7 @@ def register(app: typer.Typer) -> None:
         mailbox_peers,
         append_peers,
         budget,
+        compare,
     ):
         app.command(epilog=COMMON_CODES)(command)
     app.command("all", epilog=COMMON_CODES)(run_all)
@@ -299,6 +303,33 @@ def append_peers(
         stolen = StolenTime()
         for report in measure_append_peers(bench, settings, kafka=kafka):
             print_report(stolen.noted(report), as_json=json)
+
+
+def compare(
+    commit: Annotated[str, typer.Argument(help="Commit with which this checkout is compared.")],
+    benchmarks: Annotated[list[str], typer.Argument(help="Commands of tidelog bench.")],
+    *,
+    pairs: Annotated[int, typer.Option(min=1, help="Number of runs of each tree.")] = 9,
+    min_rate: Annotated[float, typer.Option(min=0, help="Smallest accepted ratio of a rate.")] = 0.97,
+    max_latency: Annotated[float, typer.Option(min=0, help="Greatest accepted ratio of a median latency.")] = 1.03,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Compare benchmarks in this checkout with an earlier commit, by turns; fail if a median ratio misses its limit."""
+    from benchmarks.compare import CompareSettings, measure_compare, missed
+
+    if unknown := sorted(set(benchmarks) - set(COMPARABLE)):
+        raise CommandError(
+            f"unknown benchmark '{unknown[0]}': expected some of {', '.join(COMPARABLE)}", ExitCode.USAGE
+        )
+    settings = CompareSettings(commit, benchmarks, pairs, min_rate, max_latency)
+    with bench_folder(folder) as bench:
+        stolen = StolenTime()
+        reports = measure_compare(bench.absolute(), settings)
+        for report in reports:
+            print_report(stolen.noted(report), as_json=json)
+    if texts := missed(reports, settings):
+        raise CommandError("; ".join(texts))
 
 
 def run_all(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.compare import CompareSettings, missed, reports_of
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.commands.bench.attacks import ATTACKS
@@ -246,6 +248,32 @@ def test_the_stages_of_lone_operations_add_up(tmp_path: Path) -> None:
         assert 0.5 < sum(stages) / reports[name]["latency_us"]["p50"] < 1.5
     assert reports["append"]["ratio"] == 1
     assert all(0 < each["ratio"] for each in reports.values())
+
+
+def test_a_checkout_is_compared_with_a_commit_by_turns(tmp_path: Path) -> None:
+    limits = ("--pairs", "1", "--min-rate", "0", "--max-latency", "1000000")
+    [report] = benchmark(tmp_path, "compare", "HEAD", "latency", *limits)
+
+    assert report["settings"] == {"commit": "HEAD", "pairs": 1}
+    for figure in ("messages_per_second", "p50_us"):
+        ours, theirs = report["details"][figure], report["details"][f"{figure}_of_the_commit"]
+        assert report["details"][f"{figure}_ratio"] == pytest.approx(ours / theirs, abs=0.002)
+
+
+def test_a_comparison_is_of_medians_over_pairs_and_names_what_misses_its_limit() -> None:
+    settings = CompareSettings("HEAD", ["scan"], pairs=3, min_rate=0.97, max_latency=1.03)
+    rates = [(90.0, 100.0), (300.0, 200.0), (95.0, 100.0)]
+    pairs = [({("scan", "messages_per_second"): here, ("new", "p50_us"): 1.0},
+              {("scan", "messages_per_second"): there}) for here, there in rates]  # fmt: skip
+
+    [report] = reports_of(pairs, settings)
+
+    assert report.details == {
+        "messages_per_second": 95.0, "messages_per_second_of_the_commit": 100.0, "messages_per_second_ratio": 0.95,
+    }  # fmt: skip
+    [text] = missed([report], settings)
+    assert text == "scan: messages_per_second has the ratio 0.950, expected 0.97 or more"
+    assert missed([report], replace(settings, min_rate=0.95)) == []
 
 
 def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
