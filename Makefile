@@ -44,6 +44,7 @@ check: setup ## format, lint, types, layers, proto, spelling, and the repository
 	$(BIN)/buf lint proto
 	$(BIN)/buf format --diff --exit-code proto
 	$(BIN)/buf breaking proto --against tests/compatibility/golden/protocol.binpb
+	$(BIN)/buf breaking proto --against tests/compatibility/golden/b2ad59b/protocol.binpb
 	$(BIN)/codespell
 	$(BIN)/pytest --quiet tests/tidy
 

@@ -17,8 +17,10 @@ Json = dict[str, Any]
 # A longer payload is represented by its hash.
 _SHOWN_BYTES: Final = 400
 # These depend on the time of the call.
-_OF_THE_CALL: Final = frozenset({"age_s", "lag_s", "expires_in_s", "watermark"})
+_OF_THE_CALL: Final = frozenset({"age_s", "lag_s", "expires_in_s", "watermark", "oldest_age_ms"})
 AUDIT: Final = "_audit"
+# The server's own channels, of which others are logs that its housekeeping changes.
+_RESERVED: Final = "_"
 
 
 def dump(client: Client, txn_ids: Iterable[int] = ()) -> Json:
@@ -28,7 +30,7 @@ def dump(client: Client, txn_ids: Iterable[int] = ()) -> Json:
         client: Of an administrator, if the server has authentication on; then tokens are included.
         txn_ids: Staged transactions that were committed.
     """
-    channels = [channel for channel in client.list_channels() if channel.name != AUDIT]
+    channels = [channel for channel in client.list_channels() if not channel.name.startswith(_RESERVED)]
     lanes = [lane.name for channel in channels for lane in channel.vchannels]
     content: Json = plain(
         {

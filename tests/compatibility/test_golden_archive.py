@@ -1,7 +1,8 @@
 """Goal: every later version reads the manifest and the files of an archive that an earlier one wrote.
 
-Method: the golden archive, written in two runs of ``archive`` by commit 23ee37d, without Spark: the manifest through
-its module, the files through pyarrow. Spark reads it in ``tests/integration/spark/test_golden_archive.py``.
+Method: the golden archives, each written in two runs of ``archive`` by the commit of its set, without Spark: the
+manifest through its module, the files through pyarrow. Spark reads them in
+``tests/integration/spark/test_golden_archive.py``.
 """
 
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from compatibility.content import plain
-from compatibility.golden import expected, unpack
+from compatibility.golden import GoldenSet, each_set
 from tidelog.spark.archive import manifest
 
 
-def test_the_manifest_names_the_files_and_each_file_has_its_messages(tmp_path: Path) -> None:
-    root = unpack("archive", tmp_path)
-    was = expected()["archive"]
+@each_set
+def test_the_manifest_names_the_files_and_each_file_has_its_messages(golden: GoldenSet, tmp_path: Path) -> None:
+    root = golden.unpack("archive", tmp_path)
+    was = golden.expected["archive"]
 
     archive = manifest.load(root)
 
@@ -33,8 +35,9 @@ def test_the_manifest_names_the_files_and_each_file_has_its_messages(tmp_path: P
     assert shown == {lane: [row[:2] for row in rows] for lane, rows in was["messages"].items()}
 
 
-def test_the_archive_has_the_commits_and_ends_of_the_runs(tmp_path: Path) -> None:
-    archive = manifest.load(unpack("archive", tmp_path))
+@each_set
+def test_the_archive_has_the_commits_and_ends_of_the_runs(golden: GoldenSet, tmp_path: Path) -> None:
+    archive = manifest.load(golden.unpack("archive", tmp_path))
 
-    assert archive.messages == sum(len(rows) for rows in expected()["archive"]["messages"].values())
+    assert archive.messages == sum(len(rows) for rows in golden.expected["archive"]["messages"].values())
     assert [manifest.read_commit(archive.root, number).number for number in (1, 2)] == [1, 2]

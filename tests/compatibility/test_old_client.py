@@ -1,7 +1,7 @@
 """Goal: a client of an earlier version works against the current server.
 
-Method: the client of commit 23ee37d, unpacked, in a process of its own with no other client on its path. The current
-client reads what the old one wrote, and the other way round.
+Method: the client of the commit of each set of golden files, unpacked, in a process of its own with no other client on
+its path. The current client reads what the old one wrote, and the other way round.
 """
 
 import json
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compatibility.golden import unpack
+from compatibility.golden import GoldenSet, each_set
 from tidelog import Client, Message
 from tidelog.testing import TestServer
 
@@ -20,9 +20,18 @@ PROGRAM = Path(__file__).with_name("old_client.py")
 WITHIN_S = 120
 
 
-def run_old_client(folder: Path, endpoint: str) -> Any:
+def run_old_client(golden: GoldenSet, folder: Path, endpoint: str) -> Any:
     sites = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-    command = [sys.executable, "-I", "-S", str(PROGRAM), str(unpack("client", folder).parent), *sites, "--", endpoint]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(PROGRAM),
+        str(golden.unpack("client", folder).parent),
+        *sites,
+        "--",
+        endpoint,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -42,12 +51,13 @@ def write_current(client: Client) -> None:
     client.broadcast(["current/0", "current/1"], b"broadcast")
 
 
+@each_set
 def test_an_old_client_writes_commits_broadcasts_and_consumes_and_reads_what_the_current_one_wrote(
-    tidelog_server: TestServer, tidelog_client: Client, tmp_path: Path
+    golden: GoldenSet, tidelog_server: TestServer, tidelog_client: Client, tmp_path: Path
 ) -> None:
     write_current(tidelog_client)
 
-    answers = run_old_client(tmp_path, tidelog_server.endpoint)
+    answers = run_old_client(golden, tmp_path, tidelog_server.endpoint)
 
     check_written(answers, tidelog_client)
     check_read(answers, tidelog_client)

@@ -1,4 +1,4 @@
-"""Writes the golden files, with the server, the client and the jobs of commit 23ee37d. README.md has the commands.
+"""Writes the golden files, with the server, the client and the jobs of commit b2ad59b. README.md has the commands.
 
 Usage: ``python write_golden.py CHECKOUT``, with the interpreter of an environment in which the packages of that
 commit are installed, and in its checkout.
@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -22,14 +22,36 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compatibility.content import dump, dump_audit, dump_tokens, numbered_batch, plain, prepare_parts, probe
+from compatibility.mailbox_content import dump_mailboxes, probe_mailboxes
+from compatibility.write_mailboxes import write_first_mailboxes, write_second_mailboxes
 
 import tidelog
-from tidelog import At, Client, Message, PositionCommit, ProducerSequence, ResourceKey, Retention
+from tidelog import At, Client, Message, PositionCommit, ProducerSequence, ResourceKey, Retention, TidelogError
 
-COMMIT: Final = "23ee37d"
-GOLDEN: Final = Path(__file__).resolve().parent / "golden"
+COMMIT: Final = "b2ad59b"
+GOLDEN: Final = Path(__file__).resolve().parent / "golden" / COMMIT
 # What the tests of the old client do without.
-_LEFT_OUT: Final = ("spark", "msgstream", "rocksmq", "testing", "tracing")
+_LEFT_OUT: Final = ("spark", "msgstream", "rocksmq", "testing", "tracing", "pandora", "gazette")
+# The server has tables with thousands of rows before it evicts one, and logs of megabytes before it shortens one. These
+# are lower, so that small files have the rows that remain of what was evicted, snapshots and copied messages.
+_AS_IT_IS: Final = """
+import sys
+from tidelog_cli import main
+main(["serve", *sys.argv[1:]])
+"""
+_LOWER: Final = (
+    """
+from tidelog_server.core import limits
+limits.MAX_PRODUCERS, limits.MAX_TXN_OUTCOMES, limits.MAX_TOMBSTONES = 16, 6, 6
+limits.MAX_APPS = limits.MAX_FINISHED_APPS = 6
+from tidelog_server.mailboxes import housekeeping
+from tidelog_server.mailboxes.blobs import keeping
+housekeeping.SNAPSHOT_AFTER_CHANGES = 150
+housekeeping.TRIM_ABOVE_BYTES, housekeeping.CLEAN_ABOVE_BYTES = 1 << 10, 4 << 10
+keeping.SNAPSHOT_AFTER_CHANGES, keeping.CLEAN_ABOVE_BYTES = 20, 64 << 10
+"""
+    + _AS_IT_IS
+)
 # What a running process puts into a folder, and RocksDB's text log.
 _NOT_PACKED: Final = frozenset({"LOCK", "bootstrap-token", "LOG", "lock"})
 
@@ -41,14 +63,16 @@ class Server:
         endpoint: ``host:port``.
     """
 
-    def __init__(self, folder: Path, **settings: object) -> None:
+    def __init__(self, folder: Path, program: str = _LOWER, failpoint: str = "", **settings: object) -> None:
         flags = {
             "server.grpc_port": 0, "server.http_port": 0, "storage.data_dir": folder, "log.level": "warning",
             "limits.min_free_disk_bytes": 0, **{name.replace("__", "."): value for name, value in settings.items()},
         }  # fmt: skip
         arguments = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
-        command = [sys.executable, "-m", "tidelog_server", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = os.environ | {"TIDELOG_FAILPOINT": failpoint}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert self.process.stdout is not None
         self.endpoint = str(json.loads(self.process.stdout.readline())["grpc"])
 
@@ -67,17 +91,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidelog-golden-") as name, ExitStack() as servers:
         folder = Path(name)
 
-        def server(**settings: object) -> Server:
+        def server(**settings: Any) -> Server:
             started = Server(folder / "data", **settings)
             servers.callback(started.end, signal.SIGKILL)
             return started
 
         expected: dict[str, Any] = {"commit": COMMIT}
-        first = server()
+        # The blobs that nothing refers to are collected, and the others copied, while the first server runs.
+        first = server(mailboxes__blob_grace_s=1.0)
         with Client(first.endpoint, client_id="golden-first") as client:
             facts = write_first(client)
+            write_first_mailboxes(client, facts)
             _backup(folder / "backup", first.endpoint)
-            expected["backup"] = dump(client, facts["txn_ids"]) | {"tick": client.allocate_ticks()[0]}
+            expected["backup"] = dump(client, facts["txn_ids"]) | dump_mailboxes(client, facts)
+            expected["backup"]["tick"] = client.allocate_ticks()[0]
             expected["archive"] = _archive(folder / "archive", first.endpoint, client)
             client.append("orders/0", [b"behind the archive"])
         first.end(signal.SIGTERM)
@@ -88,26 +115,34 @@ def main() -> None:
         facts["token"] = admin.token
         with Client(second.endpoint, client_id="golden-second", token=admin.token) as client:
             write_second(client, facts)
-            expected["folder"] = dump(client, facts["txn_ids"]) | {"tokens": dump_tokens(client)}
+            write_second_mailboxes(client, facts)
+            expected["folder"] = everything_of(client, facts)
             expected["audit"] = dump_audit(client)
             expected["time_ms"] = client.allocate_ticks()[0] >> 18
             leave_open(client)
             # Ended without a chance to finish anything, so the folder has a WAL that a start must replay.
             second.end(signal.SIGKILL)
         expected["facts"] = facts
-        for what in ("data", "backup", "archive"):
+        write_pending(folder / "pending")
+        for what in ("data", "backup", "archive", "pending"):
             _pack(folder / what, GOLDEN / f"{what}.tar.xz")
         # The answers to repetitions come from another run on a copy, because they change epochs.
-        third = server(auth__kind="on")
+        third = server(program=_AS_IT_IS, auth__kind="on")
         with Client(third.endpoint, token=admin.token) as client:
-            recovered = dump(client, facts["txn_ids"]) | {"tokens": dump_tokens(client)}
+            recovered = everything_of(client, facts)
             changed = {
                 name: (recovered[name], was) for name, was in expected["folder"].items() if was != recovered[name]
             }
             assert not changed, json.dumps(changed, indent=1)
             expected["probe"] = probe(client, facts)
+            expected["mailbox_probe"] = probe_mailboxes(client, facts)
         third.end(signal.SIGKILL)
     _write(expected)
+
+
+def everything_of(client: Client, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that the data folder must have, read by an administrator."""
+    return dump(client, facts["txn_ids"]) | dump_mailboxes(client, facts) | {"tokens": dump_tokens(client)}
 
 
 def everything() -> list[str]:
@@ -120,6 +155,7 @@ def everything() -> list[str]:
 def write_first(client: Client) -> dict[str, Any]:
     """Write with authentication off; return what the tests must know to repeat calls."""
     facts: dict[str, Any] = {"last_sequences": {}, "applications": {}, "consume_calls": [], "fencing_tokens": {}}
+    _evict(client, "evicted")
     retention = Retention(age=timedelta(days=36_500), bytes=1 << 40, hard_bytes=1 << 41)
     client.create_channel("orders", vchannels=2, retention=retention)
     client.create_channel("payments")
@@ -133,7 +169,7 @@ def write_first(client: Client) -> dict[str, Any]:
     client.create_channel("again", vchannels=2)
     client.append("again/1", [b"of the second channel of this name"])
     _append_messages(client)
-    _append_numbered(client, facts, "payments/0", "till-1", batches=70, opens=0)
+    _append_numbered(client, facts, "payments/0", "till-1", batches=70, opens=1)
     _append_numbered(client, facts, "payments/0", "till-2", batches=3, opens=2)
     _append_numbered(client, facts, "events/1", "sensor", batches=5, opens=1)
     client.fence("orders/1", 7)
@@ -142,13 +178,32 @@ def write_first(client: Client) -> dict[str, Any]:
     _write_groups(client, facts)
     facts["txn_ids"] = [_transact(client)]
     # Without authentication, so it belongs to no principal, and the probe, which is one, cannot repeat it.
-    client.commit_prepared(prepare_parts(client, "etl", 5), "etl", 5)
+    client.commit_prepared(prepare_parts(client, "etl", 5), "etl", 5, is_first=True)
     _broadcast(client)
     [first, *_] = next(iter(client.scan("payments"))).ticks
     client.trim("payments/0", At.tick(first + 4))
     client.append("events/2", [b"trimmed"] * 3)
     client.trim("events/2", everything=True)
     return facts
+
+
+def _evict(client: Client, channel: str) -> None:
+    """Fill every table that evicts with rows that will be evicted, or are."""
+    client.create_channel(channel, vchannels=2)
+    lanes = [f"{channel}/0", f"{channel}/1"]
+    client.append(lanes[0], [b"columns"])
+    with client.scan(lanes[0]) as scan:
+        columns = next(iter(scan)).columns
+    for number in range(10):
+        opened = client.open_producer(lanes[0], f"{channel}-{number}", accept_forgotten=True)
+        client.append(lanes[0], [b"numbered"], producer=opened.sequence(1))
+        with client.producer(lanes[0]) as producer:
+            producer.send(b"by a producer of one process")
+        with client.txn() as txn:
+            txn.append_columns(lanes[1], columns)
+        client.commit_prepared([], f"{channel}-{number}", 1, is_first=True)
+        client.commit_prepared([], f"{channel}-last-{number}", 1, is_first=True, is_last=True, query_id="query")
+        client.ack(client.broadcast(lanes, b"evicted").broadcast_id, lanes)
 
 
 def _append_messages(client: Client) -> None:
@@ -237,6 +292,7 @@ def _broadcast(client: Client) -> None:
 
 def write_second(client: Client, facts: dict[str, Any]) -> None:
     """Write with authentication on, so that rows have a tenant."""
+    _evict(client, "evicted-secured")
     client.create_token("reader", ["read:orders", "group.consume:orders.*"], lifetime_s=366 * 86_400)
     revoked = client.create_token("revoked", ["read:*"])
     client.revoke_token(revoked.description.token_id)
@@ -251,7 +307,7 @@ def write_second(client: Client, facts: dict[str, Any]) -> None:
     with client.txn() as txn:
         txn.append_columns("secured/1", columns)
     facts["txn_ids"].append(txn.result.txn_id)
-    client.commit_prepared(prepare_parts(client, "secured-etl", 2), "secured-etl", 2)
+    client.commit_prepared(prepare_parts(client, "secured-etl", 2), "secured-etl", 2, is_first=True)
     facts["applications"]["secured-etl"] = 2
     sent = client.broadcast(["secured/0", "secured/1"], b"secured", resource_keys=[ResourceKey("table", "s")])
     client.ack(sent.broadcast_id, ["secured/1"])
@@ -267,6 +323,16 @@ def leave_open(client: Client) -> None:
         txn.append_columns("orders/0", columns)
     prepared.prepare("abandoned", app_version=1, keepalive_s=3_600)
     assert {each.state for each in client.list_txns()} == {"open", "prepared"}
+
+
+def write_pending(folder: Path) -> None:
+    """Leave a folder with a broadcast that was accepted, and is in the metadata only."""
+    server = Server(folder, failpoint="broadcast_accepted")
+    with Client(server.endpoint, timeout_s=2) as client:
+        client.create_channel("pending", vchannels=2)
+        with suppress(TidelogError):
+            client.broadcast(["pending/0", "pending/1"], Message(b"pending", key=b"k"))
+    assert server.process.wait() == -signal.SIGKILL
 
 
 def _backup(folder: Path, endpoint: str) -> None:

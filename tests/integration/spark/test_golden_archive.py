@@ -9,16 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compatibility.content import text_of
-from compatibility.golden import expected, unpack
+from compatibility.golden import GoldenSet, each_set
 from tidelog.spark.pipelines import archive, read_table, verify
 from tidelog_server.testing import start
 
 pytestmark = pytest.mark.spark
 
 
-def test_spark_reads_verifies_and_continues_a_golden_archive(spark: SparkSession, tmp_path: Path) -> None:
-    root, data = unpack("archive", tmp_path), unpack("data", tmp_path)
-    was = expected()["archive"]
+@each_set
+def test_spark_reads_verifies_and_continues_a_golden_archive(
+    golden: GoldenSet, spark: SparkSession, tmp_path: Path
+) -> None:
+    root, data = golden.unpack("archive", tmp_path), golden.unpack("data", tmp_path)
+    was = golden.expected["archive"]
     options = {"channels": "orders,payments", "archive": str(root), "archiveOnly": "true"}
 
     report = verify(spark, options)
@@ -47,7 +50,7 @@ def test_spark_reads_verifies_and_continues_a_golden_archive(spark: SparkSession
         more = archive(spark, root, {"endpoint": server.endpoint, "channels": "orders,payments"})
     finally:
         server.stop()
-    now = expected()["folder"]["messages"]
+    now = golden.expected["folder"]["messages"]
     new = [row for lane, old in was["messages"].items() for row in now[lane] if row[0] > old[-1][0]]
     assert (more.commit, more.messages) == (3, len(new))
     assert more.archive.messages == len(rows) + len(new)
