@@ -51,7 +51,7 @@ from tidelog_server.rpc.web.site import Site, SiteTerms
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics, watch_event_loop
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.runtime.tasks import TaskFailedError, TaskOwner, run_unless
 from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Shown
 from tidelog_server.security.certificates import CertificateFiles
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 # Errors that mean, in a cluster, that the node has lost its registration.
 _LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
+# Pause between two starts that did not reach the cluster.
+_START_AGAIN_S = 0.5
 _log = structlog.get_logger()
 
 
@@ -85,7 +87,7 @@ class Server:
         self._max_connections = max_connections
         self._grace_s = config.server.shutdown_grace_s
         self._metrics = Metrics()
-        self._stopped_by: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._stopped_by: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
         self._log = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
@@ -108,7 +110,7 @@ class Server:
         ]
         self._http = HttpServer(
             self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics,
-            api_prefixes=prefixes,
+            api_prefixes=prefixes, on_failure=self._task_failed,
         )  # fmt: skip
         self._teardown = AsyncExitStack()
         # Applies changed settings; other parts register themselves.
@@ -150,7 +152,11 @@ class Server:
     @classmethod
     async def start_from(cls, opening: Opening, *, before_serving: Callable[[], None] = lambda: None) -> "Server":
         """As ``start``, of which ``opening`` has begun."""
-        return await cls._start(opening, before_serving, waits_for_cluster=False)
+        try:
+            return await cls._start(opening, before_serving, waits_for_cluster=False)
+        except OwnershipLostError as error:
+            _log.warning("lease_lost_at_start", error=str(error))
+        return await cls.start_again(opening.config, opening.clock, before_serving=before_serving)
 
     @classmethod
     async def start_again(
@@ -163,28 +169,32 @@ class Server:
         while True:
             try:
                 return await cls._start(Opening.begin(config, clock), before_serving, waits_for_cluster=True)
-            except OwnershipLostError as error:
+            except _LOST as error:
                 _log.warning("lease_lost_at_start", error=str(error))
+                await asyncio.sleep(_START_AGAIN_S)
 
     @classmethod
     async def _start(cls, opening: Opening, before_serving: Callable[[], None], *, waits_for_cluster: bool) -> "Server":
         store = await opening.store
         server = cls(opening.config, opening.clock, store, opening.started_s, opening.max_connections)
         try:
-            await server._open(waits_for_cluster=waits_for_cluster)
-            before_serving()
-            await server._serve()
+            await run_unless(server._stopped_by, server._run_start(before_serving, waits_for_cluster=waits_for_cluster))
         except BaseException:
             await server.stop()
             raise
         return server
+
+    async def _run_start(self, before_serving: Callable[[], None], *, waits_for_cluster: bool) -> None:
+        await self._open(waits_for_cluster=waits_for_cluster)
+        before_serving()
+        await self._serve()
 
     async def wait_stopped(self) -> str:
         """Wait until storage or a background task fails or the lease is lost, and return the cause.
 
         The caller must then stop the server.
         """
-        return await asyncio.shield(self._stopped_by)
+        return _text_of(await asyncio.shield(self._stopped_by))
 
     @property
     def may_start_again(self) -> bool:
@@ -262,6 +272,8 @@ class Server:
         peers = GrpcPeers(_peer_access(self._config))
         record = self._own_record()
         cluster = Cluster(store, self._clock, record, peers, root=ROOT, lease_ttl_s=settings.lease_ttl_s)
+        # Ordering: before the first task that can lose it.
+        self._log.hold_lease(cluster.lease)
         # Ordering: the registration is removed after the last acknowledgement and the last renewal.
         teardown.push_async_callback(store.close)
         teardown.push_async_callback(cluster.close)
@@ -270,7 +282,7 @@ class Server:
         folder = self._config.storage.data_dir
         try:
             async with asyncio.timeout(None if waits else settings.start_timeout_s):
-                await cluster.open(self._store, folder, self._tasks, self._lease_lost)
+                await cluster.open(self._store, folder, self._tasks)
                 await self._node.open_in_cluster(store, cluster)
                 await self._security.open(store, ROOT, folder)
                 teardown.push_async_callback(self._security.close)
@@ -300,11 +312,12 @@ class Server:
 
     async def _serve(self) -> None:
         teardown = self._teardown
-        self._tasks.start("oracle", self._log.shared.oracle.run())
-        self._tasks.start("disk", self._log.watch_disk())
-        self._tasks.start("watchdog", watch_event_loop(self._clock, self._metrics))
+        self._tasks.keep("oracle", self._log.shared.oracle.run())
+        if self._log.folder is not None:
+            self._tasks.keep("disk", self._log.watch_disk())
+        self._tasks.keep("watchdog", watch_event_loop(self._clock, self._metrics))
         security = self._security
-        self._tasks.start("security", security.run())
+        self._tasks.keep("security", security.run())
         rpc = self._rpc = await self._make_rpc()
         if not self.http_endpoint:
             await self._listen_http()
@@ -344,7 +357,7 @@ class Server:
         if security.needs_credentials:
             audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log, AuditLines())
             await audit.open()
-            self._tasks.start("audit", audit.run())
+            self._tasks.keep("audit", audit.run())
             started = {"event": "start", "settings": _told_settings(config)}
             try:
                 await audit.write(started)
@@ -358,7 +371,7 @@ class Server:
                 fields_of=fields_of, content_of=self._node.content_of,
             )  # fmt: skip
             security.on_failure = guard.unauthenticated
-            self._tasks.start("guard", guard.run())
+            self._tasks.keep("guard", guard.run())
         server = config.server
         return RpcServer(
             self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
@@ -444,23 +457,20 @@ class Server:
 
     def _log_stopped(self, error: LogFailure) -> None:
         self._is_damaged = self._is_damaged or (isinstance(error, StorageFailedError) and error.is_damage)
-        self._stop_because(error.values["cause"] if isinstance(error, StorageFailedError) else error.message)
-
-    def _lease_lost(self) -> None:
-        self._log.lose_lease(OwnershipLostError(self._config.cluster.node_id))
+        self._stop_because(error)
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
-        if self._node.cluster is not None and isinstance(cause, _LOST):
+        if self._log.admission.lease is not None and isinstance(cause, _LOST):
             # Another process owns the registration, or etcd refuses our changes: the lease has ended.
             _log.warning("task_lost_its_lease", task=name, error=repr(cause))
-            self._lease_lost()
+            self._log.lose_lease(OwnershipLostError(self._config.cluster.node_id))
             return
         # A storage failure was logged where it occurred, and makes all writing tasks fail.
         if not isinstance(cause, StorageFailedError):
             _log.critical("task_failed", task=name, exc_info=cause)
-        self._stop_because(f"the background task '{name}' failed: {cause}")
+        self._stop_because(TaskFailedError(name, str(cause)))
 
-    def _stop_because(self, cause: str) -> None:
+    def _stop_because(self, cause: Exception) -> None:
         if not self._stopped_by.done():
             self._stopped_by.set_result(cause)
 
@@ -470,12 +480,12 @@ class Server:
             return f"storage failed: {admission.failure.values['cause']}"
         if admission.is_shutting_down:
             return "shutting down"
-        if admission.lease is not None and not admission.lease.is_held():
-            return "the node's lease expired"
         if not self._is_serving:
             return "starting"
+        if admission.lease is not None and not admission.lease.is_held():
+            return "the node's lease expired"
         if self._stopped_by.done():
-            return self._stopped_by.result()
+            return _text_of(self._stopped_by.result())
         return "the disk is nearly full" if admission.is_disk_full else None
 
     async def _render_metrics(self) -> bytes:
@@ -492,6 +502,10 @@ class Server:
             metrics.vchannel_tail_tick.replace([(name, tail) for name, _, tail in ticks])
         # On a thread: with a label per vchannel the text may have megabytes.
         return await asyncio.to_thread(metrics.render)
+
+
+def _text_of(cause: Exception) -> str:
+    return str(cause.values["cause"]) if isinstance(cause, StorageFailedError) else str(cause)
 
 
 def _open_tracing(config: Config) -> "CallTracer | None":

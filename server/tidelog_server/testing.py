@@ -3,10 +3,16 @@
 import asyncio
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+
+import structlog
 
 from tidelog_server.app import Server
 from tidelog_server.config import load_config
+from tidelog_server.runtime.tasks import TaskOwner
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,9 @@ class RunningServer:
     def stop(self) -> None:
         """Stop the server gracefully and wait until it has ended. Idempotent."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop_asked.set)
+            # The loop is closed if the server has ended by itself meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop_asked.set)
             self._thread.join()
 
 
@@ -62,5 +70,14 @@ async def _run(folder: str | None, started: "Future[tuple[Server, asyncio.Abstra
         raise
     stop_asked = asyncio.Event()
     started.set_result((server, asyncio.get_running_loop(), stop_asked))
+    tasks = TaskOwner(lambda name, cause: _log.error("task_failed", task=name, exc_info=cause))
+    tasks.start("watch", _stop_with(server, stop_asked))
     await stop_asked.wait()
+    await tasks.close()
     await server.stop()
+
+
+async def _stop_with(server: Server, stop_asked: asyncio.Event) -> None:
+    """End a server whose storage or task has failed, so that its clients do not wait for it."""
+    await server.wait_stopped()
+    stop_asked.set()

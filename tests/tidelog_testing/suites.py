@@ -28,6 +28,7 @@ EXTENDED: Final = {
     ),
     "several servers, hosts or services": (
         "tests/crash/test_cluster_storm.py",
+        "tests/crash/test_etcd_storm.py",
         "tests/deploy/test_compose.py",
         "tests/integration/cluster/test_hosts.py",
     ),

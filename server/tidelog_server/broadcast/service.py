@@ -102,7 +102,7 @@ class Broadcasts:
             # Acknowledge for channels that were destroyed just before the previous run ended.
             task.mark_acked(self._gone(task), saver.now_ms())
         await asyncio.gather(*(saver.saved(task) for task in loaded.tasks))
-        self._tasks.start("broadcasts", saver.sweep())
+        self._tasks.keep("broadcasts", saver.sweep())
 
     def close(self) -> None:
         """Stop writing records. Called once the owner of the tasks is closed."""

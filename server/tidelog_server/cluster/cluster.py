@@ -11,7 +11,7 @@ Keys under the root (see docs/reference/format.md)::
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,7 +21,7 @@ import structlog
 from tidelog_server.cluster.session import Session
 from tidelog_server.cluster.ticks import ClusterOracle
 from tidelog_server.core.errors import DataLossError, Effect
-from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError, OwnershipLostError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
 from tidelog_server.core.limits import LEASE_HELD_PART, MAX_NODES, TICK_SAVE_AHEAD_MS
 from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord
 from tidelog_server.core.ticks import Tick
@@ -34,6 +34,7 @@ from tidelog_server.storage.format.cluster_file import ClusterIdentity, read_ide
 from tidelog_server.storage.log_store import LogStore
 
 _ID_BYTES: Final = 8
+_LOOK_AGAIN_S: Final = 0.5
 _log = structlog.get_logger()
 
 
@@ -103,14 +104,13 @@ class Cluster:
         """Seconds since the metadata store stopped answering; 0 while it answers."""
         return self._store.silent_s
 
-    async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner, on_lost: Callable[[], None]) -> None:
+    async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner) -> None:
         """Register this node, and return once ticks are available, however long that takes.
 
         Args:
             log: This node's log, open.
             folder: The node's data folder; None for a log in memory.
-            tasks: Owner of the background tasks.
-            on_lost: Called once when the lease is lost.
+            tasks: Owner of the background tasks, of which the first to notice the loss of the lease fails.
 
         Raises:
             DataLossError: The metadata store is older than the data folder, or belongs to another cluster or node.
@@ -124,9 +124,9 @@ class Cluster:
             await asyncio.to_thread(write_identity, folder, identity.with_term(term, next_sequence))
         self.nodes[self.node_id] = Node(self.record, term)
         self.oracle.open(log.head.last_tick)
-        tasks.start("lease", self._keep(on_lost))
-        tasks.start("nodes", self._follow_nodes())
-        tasks.start("leader", self._follow_leader())
+        tasks.keep("lease", self._session.keep())
+        tasks.keep("nodes", self._follow_nodes())
+        tasks.keep("leader", self._follow_leader())
         await self._has_led.wait()
         await self._first_ticks(log.head.last_tick)
         _log.info("registered", node=self.node_id, term=term, cluster=self.cluster_id)
@@ -214,12 +214,6 @@ class Cluster:
                 revision=term, seen_revision=identity.revision,
             )  # fmt: skip
 
-    async def _keep(self, on_lost: Callable[[], None]) -> None:
-        try:
-            await self._session.keep()
-        except OwnershipLostError:
-            on_lost()
-
     # -- Registered nodes ----------------------------------------------------------------------------------
 
     async def _follow_nodes(self) -> None:
@@ -261,19 +255,33 @@ class Cluster:
                     await self._campaign(key)
 
     async def _campaign(self, key: str) -> None:
-        """Try to become the leader. If another node is faster, the watch reports it."""
-        try:
-            await self._store.commit([Put(key, self.record.encode(), 0, self._session.lease_id)])
-        except RevisionConflictError:
-            return
-        except (OwnershipLostError, MetadataUnavailableError) as error:
-            # The lease is about to be lost; the task that renews it detects that.
-            _log.warning("not_elected", error=str(error))
+        """Try to become the leader while the lease is held. If another node is faster, the watch reports it."""
+        while True:
+            try:
+                await self._store.commit([Put(key, self.record.encode(), 0, self._session.lease_id)])
+            except RevisionConflictError:
+                return
+            except MetadataUnavailableError as error:
+                # Ordering: after a short outage no change follows that the watch would report.
+                self.lease.check()
+                _log.warning("not_elected", error=str(error))
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                return
 
     async def _lead(self) -> None:
         ahead_ms = TICK_SAVE_AHEAD_MS + int(LEASE_HELD_PART * self._lease_ttl_s * 1_000)
         oracle = TickOracle(self._clock, self._store, f"{self._root}/timestamp", save_ahead_ms=ahead_ms)
-        await oracle.open(self.oracle.last)
+        while True:
+            try:
+                await oracle.open(self.oracle.last)
+            except MetadataUnavailableError as error:
+                # While this node is registered as the leader, no other one is elected.
+                self.lease.check()
+                _log.warning("not_leading_yet", error=str(error))
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                break
         self.oracle.lead(oracle)
         self._has_led.set()
         _log.info("leads", node=self.node_id)

@@ -52,7 +52,7 @@ class Session:
                 self._lease_id, self._lease_s = await self._store.grant_lease(self._ttl_s)
                 term = await self._store.commit([Put(self._key, record.encode(), 0, self._lease_id)])
             except RevisionConflictError:
-                await self._store.revoke_lease(self._lease_id)
+                await self._revoke()
                 if asked_s - told_s >= _TELL_EVERY_S:
                     told_s = asked_s
                     found = await self._store.get(self._key)
@@ -94,8 +94,11 @@ class Session:
         """Revoke the lease, so that the next process need not wait for its expiry. A failure is only logged."""
         self._lease.end()
         if self._lease_id:
-            try:
-                async with asyncio.timeout(_LEAVE_WITHIN_S):
-                    await self._store.revoke_lease(self._lease_id)
-            except (TimeoutError, MetadataUnavailableError) as error:
-                _log.warning("registration_not_given_back", ends_within_s=self._lease_s, error=str(error))
+            await self._revoke()
+
+    async def _revoke(self) -> None:
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S):
+                await self._store.revoke_lease(self._lease_id)
+        except (TimeoutError, MetadataUnavailableError) as error:
+            _log.warning("registration_not_given_back", ends_within_s=self._lease_s, error=str(error))

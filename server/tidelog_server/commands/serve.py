@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,9 @@ from tidelog_server.commands.folder_codes import code_of_folder
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.core.limits import MIN_STOP_S
+from tidelog_server.core.limits import MAX_STOP_BEFORE_START_S, MIN_STOP_S
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
+from tidelog_server.runtime.tasks import TaskFailedError
 from tidelog_server.storage.format.folder_errors import DataFolderError, folder_error
 
 if TYPE_CHECKING:
@@ -99,12 +100,11 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
     server = await _start(config)
     _announce(server, config.log.level)
     while True:
-        reloading = asyncio.create_task(_reload_on_demand(server, reload_asked, load))
-        cause = await _run_until(server, stop_asked)
-        reloading.cancel()
+        cause = await _run_until(server, stop_asked, _reload_on_demand(server, reload_asked, load))
         may_start_again = cause is not None and server.may_start_again
-        if not may_start_again:
-            _end_at_the_latest_in(max(MIN_STOP_S, server.shutdown_grace_s))
+        # Before a start, too: nothing else would end a process that hangs there.
+        least_s = MAX_STOP_BEFORE_START_S if may_start_again else MIN_STOP_S
+        is_stopped = _end_at_the_latest_in(max(least_s, server.shutdown_grace_s))
         try:
             await server.stop()
         except StorageFailedError as error:
@@ -124,6 +124,7 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
                 ExitCode.STORAGE_FAILED,
             )
         # Start again from disk: the state in memory belongs to the expired lease.
+        is_stopped()
         started = await _start_unless(server.again, stop_asked)
         if started is None:
             return ExitCode.OK
@@ -150,10 +151,11 @@ async def _reload_on_demand(server: "Server", asked: asyncio.Event, load: "Calla
         server.reload(load)
 
 
-def _end_at_the_latest_in(seconds: float) -> None:
+def _end_at_the_latest_in(seconds: float) -> Callable[[], None]:
     """Exit the process after ``seconds`` even if a client does not disconnect or the disk does not respond.
 
-    No acknowledged data can be lost: it is on disk, or with the operating system if the append asked only for that.
+    Returns a function that revokes this. No acknowledged data can be lost: it is on disk, or with the operating system
+    if the append asked only for that.
     """
 
     def end() -> None:
@@ -166,6 +168,12 @@ def _end_at_the_latest_in(seconds: float) -> None:
     # A second timer, because the first needs the interpreter lock.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(math.ceil(seconds) + 1)
+
+    def revoke() -> None:
+        timer.cancel()
+        signal.alarm(0)
+
+    return revoke
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
@@ -190,6 +198,8 @@ async def _start(config: "Config", *, is_again: bool = False) -> "Server":
         raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
+    except TaskFailedError as error:
+        raise CommandError(f"the start failed: {error}", ExitCode.STORAGE_FAILED) from error
     except ProcessLimitError as error:
         raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
     except OSError as error:
@@ -277,15 +287,19 @@ def _announce(server: "Server", log_level: str) -> None:
     print(text, flush=True)
 
 
-async def _run_until(server: "Server", stop_asked: asyncio.Event) -> str | None:
-    """Wait until a signal arrives or the server stops by itself; return the cause of the latter, otherwise None."""
+async def _run_until(server: "Server", stop_asked: asyncio.Event, reloads: Coroutine[None, None, None]) -> str | None:
+    """Wait until a signal arrives, or the server or ``reloads`` ends by itself; return the cause of the latter."""
     asked = asyncio.create_task(stop_asked.wait())
     stopped = asyncio.create_task(server.wait_stopped())
-    await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
+    reloading = asyncio.create_task(reloads)
+    tasks = (asked, stopped, reloading)
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     cause = str(stopped.result()) if stopped.done() else None
-    if cause is None and sys.stdout.isatty():
+    if cause is None and reloading.done():
+        cause = f"the background task 'reload' failed: {reloading.exception()!r}"
+    elif cause is None and sys.stdout.isatty():
         note("stopping: draining requests in flight; press Ctrl-C again to exit immediately")
-    for task in (asked, stopped):
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(asked, stopped, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     return cause

@@ -147,6 +147,8 @@ CALLS_SHARE_OF_GRACE: Final = 0.6
 # Share of that during which new calls are still refused with an answer, before the port is closed.
 REFUSING_SHARE: Final = 0.2
 MIN_STOP_S: Final = 2.0
+# A node that lost its lease stops before it starts in the same process. A stop that takes longer ends the process.
+MAX_STOP_BEFORE_START_S: Final = 30.0
 
 # Checkpoints. Each retains files that reclaim would delete, so there are few, and each has a lease.
 MAX_CHECKPOINTS: Final = 2

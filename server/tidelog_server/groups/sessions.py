@@ -143,7 +143,7 @@ class GroupSessions:
         # A tick is above every epoch of an earlier run: epochs are handed out more slowly than ticks pass.
         self._epoch = await self._node.shared.oracle.allocate(1)
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
-        self._tasks.start("groups", self._sweep())
+        self._tasks.keep("groups", self._sweep())
 
     def join(self, group: str, terms: JoinTerms) -> MemberSession:
         """Add a member, or reattach an existing one.

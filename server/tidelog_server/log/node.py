@@ -57,7 +57,7 @@ class LogNode:
         self.metrics = metrics
         self.admission = Admission(limits)
         self.clock = clock
-        self._folder = folder
+        self.folder = folder
         self._is_disk_full = False
         self.has_lost_lease = False
         self._on_failure = on_failure
@@ -113,11 +113,10 @@ class LogNode:
         return found and found[1].name
 
     async def watch_disk(self) -> None:
-        """Check the free space of the data folder's disk every second. Never ends."""
-        if self._folder is None:
-            return
+        """Check the free space of the data folder's disk every second. Only with a folder. Never ends."""
+        assert self.folder is not None
         while True:
-            usage = await asyncio.to_thread(shutil.disk_usage, self._folder)
+            usage = await asyncio.to_thread(shutil.disk_usage, self.folder)
             self.metrics.disk_total_bytes.set(usage.total)
             self.note_free_disk(usage.free)
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)

@@ -83,10 +83,10 @@ class OpenMailboxes:
             if key.group == FOLD_GROUP
         }
         self.blobs.start()
-        self._tasks.start("mailbox-housekeeping", self.housekeeper.run())
-        self._tasks.start("mailbox-dead-letters", self.mover.run())
-        self._tasks.start("mailbox-watch", self._watch())
-        self._tasks.start("mailbox-clock", self._watch_clock())
+        self._tasks.keep("mailbox-housekeeping", self.housekeeper.run())
+        self._tasks.keep("mailbox-dead-letters", self.mover.run())
+        self._tasks.keep("mailbox-watch", self._watch())
+        self._tasks.keep("mailbox-clock", self._watch_clock())
 
     def _snapshot_of(self, vchannel_id: int) -> int:
         return self._snapshots.get(vchannel_id, NO_TICK)

@@ -97,16 +97,15 @@ class Node:
             DataLossError: Catalog and store contradict each other.
         """
         self.cluster = cluster
-        self.log.hold_lease(cluster.lease)
         self.log.open(cluster.oracle)
         catalog = Catalog(metadata, ROOT, cluster.node_id)
         # Groups and broadcasts are local to this node, so their records have a root of their own.
         await self._open(metadata, catalog, f"{ROOT}/local/{cluster.node_id}")
-        self._tasks.start("channels", self.lifecycle.follow(metadata))
-        self._tasks.start("journals", self.journals.follow(metadata))
-        self._tasks.start("journal-channels", self.journals.orphans.run())
-        self._tasks.start("mailboxes", self.mailboxes.follow(metadata))
-        self._tasks.start("mailbox-channels", self.mailboxes.orphans.run())
+        self._tasks.keep("channels", self.lifecycle.follow(metadata))
+        self._tasks.keep("journals", self.journals.follow(metadata))
+        self._tasks.keep("journal-channels", self.journals.orphans.run())
+        self._tasks.keep("mailboxes", self.mailboxes.follow(metadata))
+        self._tasks.keep("mailbox-channels", self.mailboxes.orphans.run())
 
     async def _open(self, metadata: MetadataStore, catalog: Catalog, root: str) -> None:
         log, tasks = self.log, self._tasks
@@ -126,9 +125,9 @@ class Node:
         await self.journals.open(metadata, catalog, ROOT)
         await self.mailboxes.open(metadata, catalog, ROOT)
         self.lag_meter = LagMeter(log.store, self.groups.durable, self._readers, log.clock, log.metrics)
-        tasks.start("lag", self.lag_meter.run())
-        tasks.start("reclaim", log.reclaim())
-        tasks.start("retention", self._retainer.run(self._retention_check_interval_s))
+        tasks.keep("lag", self.lag_meter.run())
+        tasks.keep("reclaim", log.reclaim())
+        tasks.keep("retention", self._retainer.run(self._retention_check_interval_s))
 
     async def close(self) -> None:
         """Release the reader threads. Idempotent; may be called after ``open`` failed."""

@@ -46,6 +46,8 @@ class HttpServer:
         metrics: Metrics,
         may_read_metrics: Callable[[web.Request], bool] = lambda _: True,
         api_prefixes: Sequence[str] = (),
+        *,
+        on_failure: Callable[[str, BaseException], None],
     ) -> None:
         """Serve nothing yet.
 
@@ -55,13 +57,18 @@ class HttpServer:
             metrics: Count connections and requests.
             may_read_metrics: Returns whether a request may read them.
             api_prefixes: Beginnings of the paths that ``serve_api`` answers, without a slash at the end.
+            on_failure: See TaskOwner; a connection that fails only ends and is logged.
         """
         self._why_not_ready = why_not_ready
         self._may_read_metrics = may_read_metrics
         self._metrics = metrics
         loop = asyncio.get_running_loop()
         self._now_s = loop.time
-        self._tasks = TaskOwner(lambda name, cause: _log.error("http_server", message=f"{name} failed", exc_info=cause))
+        # Not the tasks of the server, because probes are answered until its last step.
+        self._tasks = TaskOwner(on_failure)
+        self._connections = TaskOwner(
+            lambda name, cause: _log.error("http_server", message=f"{name} failed", exc_info=cause)
+        )
         self._rendered = SharedResult(
             render_metrics, METRICS_RENDERS_PER_S, METRICS_RENDERS_AT_ONCE, loop.time, self._tasks
         )
@@ -87,7 +94,7 @@ class HttpServer:
         """Listen, with TLS if ``tls`` is set, and return the port. Raises OSError if the address is in use."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._listener = HttpListener(self._runner.server, self._metrics, self._tasks)
+        self._listener = HttpListener(self._runner.server, self._metrics, self._tasks, self._connections)
         return self._listener.listen(host, port, tls)
 
     def serve_api(self, answer: _Handler) -> None:
@@ -104,6 +111,7 @@ class HttpServer:
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
+        await self._connections.close()
         await self._tasks.close()
 
     @web.middleware

@@ -38,11 +38,14 @@ class HttpListener:
     request began the longest ago. The caller bounds the number of held connections.
     """
 
-    def __init__(self, make_protocol: Callable[[], asyncio.Protocol], metrics: Metrics, tasks: TaskOwner) -> None:
+    def __init__(
+        self, make_protocol: Callable[[], asyncio.Protocol], metrics: Metrics, tasks: TaskOwner, connections: TaskOwner
+    ) -> None:
         self._make_protocol = make_protocol
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
+        self._opening = connections
         # Open connections with the time of the last request or of the accept, the oldest first.
         self._connections: OrderedDict[_Connection, float] = OrderedDict()
         # From before the first byte is read: a request may arrive together with the end of a TLS handshake.
@@ -59,7 +62,7 @@ class HttpListener:
         listening.setblocking(False)
         self._socket, self._tls = listening, tls
         self._loop.add_reader(listening, self._accept)
-        self._tasks.start("http_sweep", self._sweep())
+        self._tasks.keep("http_sweep", self._sweep())
         return int(listening.getsockname()[1])
 
     def renew(self, tls: ssl.SSLContext) -> None:
@@ -122,7 +125,7 @@ class HttpListener:
             connection = _Connection(accepted, self._make_protocol())
             self._connections[connection] = now_s
             self._by_protocol[connection.protocol] = connection
-            self._tasks.start("http_connection", self._open(connection))
+            self._opening.start("http_connection", self._open(connection))
 
     async def _open(self, connection: "_Connection") -> None:
         within_s = None if self._tls is None else HTTP_REQUEST_WITHIN_S

@@ -1,4 +1,4 @@
-"""Background tasks with an owner, to which their failures are reported."""
+"""Background tasks with an owner, which notices the death of each."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,10 +7,18 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
+class TaskFailedError(Exception):
+    """A background task has died: it failed, was cancelled, or returned although it must not."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(f"the background task '{name}' failed: {cause}")
+
+
 class TaskOwner:
     """Owns background tasks; cancels and awaits them in ``close``.
 
-    If a task fails, ``on_failure`` is called with its name and exception: no background task may fail unnoticed.
+    No background task may die unnoticed: ``on_failure`` is called with the name and the cause of each that raises, that
+    is cancelled before ``close``, or that was started by ``keep`` and returns.
     """
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
@@ -18,6 +26,8 @@ class TaskOwner:
         # Set by ``close``: no task may be started after it.
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Those of ``keep``.
+        self._endless: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run ``coroutine`` until it ends or ``close`` is called."""
@@ -25,6 +35,10 @@ class TaskOwner:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def keep(self, name: str, coroutine: Coroutine[None, None, None]) -> None:
+        """Run ``coroutine``, which never returns, until ``close`` is called."""
+        self._endless.add(self.start(name, coroutine))
 
     async def finish(self, coroutine: Coroutine[None, None, Result]) -> Result:
         """Run ``coroutine`` and return its result; it runs to its end even if the caller is cancelled.
@@ -46,5 +60,24 @@ class TaskOwner:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (cause := task.exception()) is not None:
+        if task.cancelled():
+            # For example because a future that it awaited was cancelled.
+            cause: BaseException | None = None if self.is_closed else RuntimeError("it was cancelled")
+        else:
+            cause = task.exception() or (RuntimeError("it returned") if task in self._endless else None)
+        self._endless.discard(task)
+        if cause is not None:
             self._on_failure(task.get_name(), cause)
+
+
+async def run_unless(stopped: "asyncio.Future[Exception]", coroutine: Coroutine[None, None, None]) -> None:
+    """Run ``coroutine``; if ``stopped`` has a result before it ends, cancel it and raise that result."""
+    task = asyncio.create_task(coroutine)  # noqa: TID251 - the one place that may
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            raise stopped.result()
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -138,8 +138,8 @@ class Transactions:
             floors_of(store.floors(), FloorTable.OUTCOMES), self._node.metrics.evictions.labels("outcomes").inc,
         )  # fmt: skip
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
-        self._tasks.start("transactions", self._sweep())
-        self._tasks.start("discarded transactions", self._discard())
+        self._tasks.keep("transactions", self._sweep())
+        self._tasks.keep("discarded transactions", self._discard())
 
     async def begin(self, targets: Sequence[Place], keepalive_us: int, caller: Caller) -> TxnSession:
         """Begin a transaction on ``targets``; if empty, on the vchannels to which it appends.

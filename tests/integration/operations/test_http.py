@@ -90,7 +90,7 @@ async def test_a_defect_behind_the_http_port_is_logged_with_its_traceback() -> N
     async def broken() -> bytes:
         raise ArithmeticError("a defect")
 
-    server = HttpServer(lambda: None, broken, Metrics())
+    server = HttpServer(lambda: None, broken, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         with capture_logs() as logged:
@@ -178,7 +178,7 @@ async def test_callers_of_metrics_share_what_is_rendered_once_a_second() -> None
         renders += 1
         return b"%d" % renders
 
-    server = HttpServer(lambda: None, render, Metrics())
+    server = HttpServer(lambda: None, render, Metrics(), on_failure=_failed)
     loop = asyncio.get_running_loop()
     port = await server.start("127.0.0.1", 0)
     try:
@@ -200,7 +200,7 @@ async def test_a_scrape_gets_what_was_rendered_after_it_asked() -> None:
         await asyncio.sleep(0.05)
         return b"%d" % before
 
-    server = HttpServer(lambda: None, render, Metrics())
+    server = HttpServer(lambda: None, render, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         first = asyncio.ensure_future(asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics"))
@@ -214,7 +214,7 @@ async def test_a_scrape_gets_what_was_rendered_after_it_asked() -> None:
 
 
 async def test_requests_of_the_http_port_have_a_rate_together() -> None:
-    server = HttpServer(lambda: None, _no_metrics, Metrics())
+    server = HttpServer(lambda: None, _no_metrics, Metrics(), on_failure=_failed)
     loop = asyncio.get_running_loop()
     port = await server.start("127.0.0.1", 0)
     try:
@@ -235,7 +235,7 @@ async def test_requests_of_the_http_port_have_a_rate_together() -> None:
 
 async def test_a_request_that_does_not_come_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_listener, "HTTP_REQUEST_WITHIN_S", 0.5)
-    server = HttpServer(lambda: None, _no_metrics, Metrics())
+    server = HttpServer(lambda: None, _no_metrics, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -248,6 +248,10 @@ async def test_a_request_that_does_not_come_in_time_ends_the_connection(monkeypa
         writer.close()
     finally:
         await server.stop()
+
+
+def _failed(name: str, cause: BaseException) -> None:
+    pytest.fail(f"the task {name} failed: {cause!r}")
 
 
 async def _no_metrics() -> bytes:

@@ -113,7 +113,7 @@ class Blobs:
 
     def start(self) -> None:
         """Begin to delete idle blobs in the background."""
-        self._tasks.start("blobs", self._run())
+        self._tasks.keep("blobs", self._run())
 
     async def open(self, *, creates: bool = False) -> BlobLog | None:
         """Load the blobs at the first use; None if nothing was stored yet, unless ``creates``. Raises DataLossError."""
