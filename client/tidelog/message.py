@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from tidelog.tick import Tick, milliseconds
+
+MESSAGE_BYTES: Final = 32
+"""What a message adds to a batch besides its contents, at most: its places in the columns of a batch that has all."""
+PROPERTY_BYTES: Final = 8
+"""What a property adds to a batch besides its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,15 @@ class Message:
 
     @property
     def size_bytes(self) -> int:
-        """Approximate size of the message in a batch, in bytes; at least its payload."""
-        texts = sum(len(key) + len(value) for key, value in self.properties.items())
-        return len(self.payload) + len(self.key or b"") + texts + 8
+        """Size of the message in a batch of messages with all fields, in bytes: an upper bound of what it takes."""
+        texts = sum(encoded_bytes(key) + encoded_bytes(value) for key, value in self.properties.items())
+        overhead = MESSAGE_BYTES + PROPERTY_BYTES * len(self.properties)
+        return len(self.payload) + len(self.key or b"") + texts + overhead
+
+
+def encoded_bytes(text: str) -> int:
+    """Return the size of ``text`` in UTF-8. Raises UnicodeEncodeError if it has a lone surrogate."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,3 +120,30 @@ def test_what_no_message_can_be_is_refused(batch: pa.RecordBatch, match: str) ->
 def test_payloads_may_be_any_kind_of_bytes(kind: pa.DataType) -> None:
     payloads = pa.array([b"ab", b"cd"], pa.binary()).cast(kind)
     assert decode_payloads(columns_from_arrow(pa.RecordBatch.from_pydict({"payload": payloads}))) == [b"ab", b"cd"]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+@pytest.mark.parametrize("wrong", [(1 << 32) + 5, 1 << 32, (1 << 63) - 1])
+def test_a_type_that_32_bits_cannot_hold_is_refused_with_its_row(kind: pa.DataType, wrong: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"payload": [b""] * 3, "type": pa.array([7, None, wrong], kind)})
+
+    with pytest.raises(ValueError, match=f"the type of row 2 is {wrong}, expected 0 to 4294967295"):
+        columns_from_arrow(batch)
+
+
+@pytest.mark.parametrize("wrong", [-(1 << 31) - 1, -(1 << 63)])
+def test_a_negative_type_stands_for_one_of_the_upper_half_or_is_refused(wrong: int) -> None:
+    types = pa.array([-1, -(1 << 31), (1 << 32) - 1, 0], pa.int64())
+    columns = columns_from_arrow(pa.RecordBatch.from_pydict({"payload": [b""] * 4, "type": types}))
+    assert list(decode_types(columns)) == [(1 << 32) - 1, 1 << 31, (1 << 32) - 1, 0]
+
+    batch = pa.RecordBatch.from_pydict({"payload": [b"", b""], "type": pa.array([wrong, 0], pa.int64())})
+    with pytest.raises(ValueError, match=f"the type of row 0 is {wrong}"):
+        columns_from_arrow(batch)
+
+
+def test_a_type_of_uint64_beyond_63_bits_is_refused() -> None:
+    batch = pa.RecordBatch.from_pydict({"payload": [b""], "type": pa.array([(1 << 64) - 1], pa.uint64())})
+
+    with pytest.raises(ValueError, match="the type of row 0 is 18446744073709551615"):
+        columns_from_arrow(batch)

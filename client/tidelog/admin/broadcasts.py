@@ -16,6 +16,7 @@ from tidelog.admin.broadcast_types import (
     ResourceKey,
 )
 from tidelog.append.contents import as_messages
+from tidelog.append.message_checks import checked_bytes
 from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, UnavailableError
 from tidelog.message import Message
@@ -114,6 +115,7 @@ class AsyncBroadcastCalls(ServiceCalls):
         if not isinstance(message, bytes | Message):
             raise TypeError(f"the message of a broadcast is {type(message).__name__}, expected bytes or Message")
         (full,) = as_messages([message])
+        checked_bytes(full)
         request = pb.BroadcastRequest(
             vchannels=[vchannels] if isinstance(vchannels, str) else vchannels,
             message=_wire.message_to_wire(full),

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypedDict
 
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import Submission
-from tidelog.append.sizes import Appendable, measure, measure_all
+from tidelog.append.sizes import MIXED_BYTES, Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog.types import AppendResult, Durability
@@ -126,6 +126,8 @@ class AsyncProducer:
 
         Raises:
             TypeError: The message is neither bytes nor a Message.
+            InvalidRequestError: The message cannot be encoded; the error names the field. It was not sent, and the
+                producer continues.
             ProducerStoppedError: An earlier append failed. This message was not sent.
             ClosedError: The producer is closed.
         """
@@ -143,7 +145,7 @@ class AsyncProducer:
 
         Raises:
             BufferFullError: The buffer has no room now. The message was not accepted.
-            TypeError, ProducerStoppedError, ClosedError: As ``send``.
+            TypeError, InvalidRequestError, ProducerStoppedError, ClosedError: As ``send``.
         """
         size_bytes = measure(message)
         self._check_open()
@@ -162,7 +164,8 @@ class AsyncProducer:
         cancelled while it waits for room, it has sent a prefix of them.
 
         Raises:
-            TypeError, ProducerStoppedError, ClosedError: As ``send``. A prefix of the messages may have been sent.
+            TypeError, InvalidRequestError, ProducerStoppedError, ClosedError: As ``send``. A prefix of the messages may
+                have been sent; the one that the error names, and those after it, were not.
         """
         begin = 0
         while begin < len(messages):
@@ -170,13 +173,11 @@ class AsyncProducer:
             if not self._has_room(size_bytes):
                 await self._room(size_bytes)
             self._check_open()
-            self._start_batch()
+            self._batch_for(len(part), size_bytes, is_plain=is_plain)
             if self._gathered or not isinstance(part, list):
                 self._gathered.extend(part)
             else:
                 self._gathered = part  # A slice, so nothing else references it.
-            self._gathered_is_plain = self._gathered_is_plain and is_plain
-            self._count_gathered(size_bytes)
             self._ship_if_full()
             begin += len(part)
 
@@ -193,9 +194,8 @@ class AsyncProducer:
         self._check_open()
         _, size_bytes = measure_all(payloads)
         self._ship()
-        batch = self._start_batch()
+        batch = self._batch_for(len(payloads), size_bytes, is_plain=True)
         self._gathered = list[Appendable](payloads)
-        self._count_gathered(size_bytes)
         self._ship()
         return batch
 
@@ -268,35 +268,41 @@ class AsyncProducer:
             count = max(1, min(count, int(room_bytes / self._message_bytes)))
         while True:
             part = messages[begin : begin + count]
-            is_plain, size_bytes = measure_all(part)
+            is_plain, size_bytes = measure_all(part, begin)
             if size_bytes <= room_bytes or len(part) == 1:
                 self._message_bytes = size_bytes / len(part)
                 return part, is_plain, size_bytes
             count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
 
     def _start_batch(self) -> "asyncio.Future[AppendResult]":
-        """Return the future of the current batch; start a batch and its linger timer if there is no current one."""
-        if self._batch is None:
-            loop = asyncio.get_running_loop()
-            self._batch = loop.create_future()
-            self._batch.add_done_callback(self._on_settled)
-            # Each batch lingers from its first message: later ones must not delay it.
-            self._linger = loop.call_later(self._linger_s, self._ship)
-        return self._batch
-
-    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[AppendResult]":
-        if self._gathered and self._gathered_bytes + size_bytes > self._max_batch_bytes:
-            self._ship()
-        batch = self._start_batch()
-        self._gathered.append(message)
-        if self._gathered_is_plain and type(message) is not bytes:
-            self._gathered_is_plain = False
-        self._count_gathered(size_bytes)
+        """Start a batch and its linger timer, and return its future."""
+        loop = asyncio.get_running_loop()
+        batch: asyncio.Future[AppendResult] = loop.create_future()
+        self._batch = batch
+        batch.add_done_callback(self._on_settled)
+        # Each batch lingers from its first message: later ones must not delay it.
+        self._linger = loop.call_later(self._linger_s, self._ship)
         return batch
 
-    def _count_gathered(self, size_bytes: int) -> None:
-        self._gathered_bytes += size_bytes
-        self._in_flight_bytes += size_bytes
+    def _batch_for(self, count: int, size_bytes: int, *, is_plain: bool) -> "asyncio.Future[AppendResult]":
+        """Return the future of the batch for ``count`` messages, and count them; ship what they do not fit behind."""
+        added_bytes = size_bytes
+        if is_plain is not self._gathered_is_plain:
+            # Payloads that share a batch with messages take more than alone: the new ones, or those before.
+            added_bytes += MIXED_BYTES * (count if is_plain else len(self._gathered))
+        if self._gathered and self._gathered_bytes + added_bytes > self._max_batch_bytes:
+            self._ship()
+            added_bytes = size_bytes
+        batch = self._batch or self._start_batch()
+        self._gathered_is_plain = is_plain and self._gathered_is_plain
+        self._gathered_bytes += added_bytes
+        self._in_flight_bytes += added_bytes
+        return batch
+
+    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[AppendResult]":
+        batch = self._batch_for(1, size_bytes, is_plain=type(message) is bytes)
+        self._gathered.append(message)
+        return batch
 
     def _ship_if_full(self) -> None:
         if self._gathered_bytes >= self._max_batch_bytes or len(self._gathered) >= MAX_MESSAGES_PER_BATCH:

@@ -99,7 +99,7 @@ class AsyncMailbox:
             TypeError: A message is neither bytes nor an OutgoingMessage, or a field has another type.
         """
         several = list(messages)
-        if sum(len(each.body if isinstance(each, OutgoingMessage) else each) for each in several) > _MAX_SEND_BYTES:
+        if sum(map(_body_bytes, several)) > _MAX_SEND_BYTES:
             several = [await self._as_blob(each) for each in several]
         request, is_repeatable = _send_request(self.name, several)
         answer, _ = await self._calls.operate(
@@ -141,14 +141,14 @@ class AsyncMailbox:
         self, max_messages: int, *, lease: Duration | None, wait: Duration, max_bytes: int = 0
     ) -> pb.FetchResponse:
         """Fetch as ``fetch`` does, and return the response; for the synchronous twin."""
-        wait_ms = duration_ms(wait)
+        wait_ms = duration_ms("wait", wait)
         request = with_fields(
             pb.FetchRequest,
             mailbox=self.name,
             max_messages=max_messages,
             wait_ms=wait_ms,
             max_bytes=max_bytes,
-            lease_ms=_ms(lease),
+            lease_ms=_ms("lease", lease),
         )
         answer: pb.FetchResponse
         answer, _ = await self._calls.operate(
@@ -190,7 +190,7 @@ class AsyncMailbox:
             LockError, DeliveriesRefusedError: As ``ack_many``.
             InvalidRequestError: The delay is out of range.
         """
-        delay_ms = _ms(delay)
+        delay_ms = _ms("delay", delay)
 
         async def reject(part: Sequence[DeliveryFields]) -> Sequence[pb.DeliveryFailure]:
             rejected = [pb.Rejection(lock_id=each.lock, delay_ms=delay_ms, is_final=final) for each in part]
@@ -205,7 +205,7 @@ class AsyncMailbox:
             LockError, DeliveriesRefusedError: As ``ack_many``.
             InvalidRequestError: The lease is longer than the mailbox allows.
         """
-        lease_ms = _ms(lease)
+        lease_ms = _ms("lease", lease)
 
         async def extend(part: Sequence[DeliveryFields]) -> Sequence[pb.DeliveryFailure]:
             request = pb.ExtendRequest(mailbox=self.name, lock_ids=[each.lock for each in part], lease_ms=lease_ms)
@@ -418,12 +418,26 @@ def _send_request(mailbox: str, messages: Sequence[bytes | OutgoingMessage]) -> 
     if all(type(each) is bytes for each in messages):
         return pb.SendRequest(mailbox=mailbox, bodies=_any(messages)), False
     several = [each if isinstance(each, OutgoingMessage) else OutgoingMessage(each) for each in messages]
-    request = pb.SendRequest(mailbox=mailbox, messages=[each.to_wire() for each in several])
-    return request, all(each.dedup_key for each in several)
+    encoded = [_encoded(index, each) for index, each in enumerate(several)]
+    return pb.SendRequest(mailbox=mailbox, messages=encoded), all(each.dedup_key for each in several)
 
 
-def _ms(duration: Duration | None) -> int | None:
-    return None if duration is None else duration_ms(duration)
+def _encoded(index: int, message: OutgoingMessage) -> pb.OutgoingMessage:
+    try:
+        return message.to_wire()
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"messages[{index}]: {error}") from error
+
+
+def _body_bytes(message: bytes | OutgoingMessage) -> int:
+    """Return the size of a body; 0 for what is no body, which is refused when it is encoded."""
+    body: object = message.body if isinstance(message, OutgoingMessage) else message
+    return len(body) if isinstance(body, bytes) else 0
+
+
+def _ms(name: str, duration: Duration | None) -> int | None:
+    return None if duration is None else duration_ms(name, duration)
 
 
 def _any(value: Any) -> Any:

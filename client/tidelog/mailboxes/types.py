@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.tick import LOGICAL_BITS, milliseconds, time_of
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.wire.durations import seconds_of
 from tidelog.wire.fields import with_fields
 
 Duration = timedelta | float
 """A duration: a timedelta, or seconds."""
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class DeliveryStatus(IntEnum):
@@ -76,15 +76,22 @@ class OutgoingMessage:
         if self.delay is not None:
             if self.due is not None:
                 raise ValueError("delay and due are both set: use one of them")
-            given["delay_ms"] = duration_ms(self.delay)
+            given["delay_ms"] = duration_ms("delay", self.delay)
         elif self.due is not None:
-            given["due_ms"] = milliseconds(self.due)
+            given["due_ms"] = _due_ms(self.due)
         if self.ttl is not None:
-            given["ttl_ms"] = duration_ms(self.ttl)
+            given["ttl_ms"] = duration_ms("ttl", self.ttl)
         return with_fields(
             pb.OutgoingMessage, body=self.body, headers=self.headers, priority=self.priority, group=self.group,
             dedup_key=self.dedup_key, blob_key=self.blob_key, **given,
         )  # fmt: skip
+
+
+def _due_ms(due: datetime) -> int:
+    try:
+        return milliseconds(due)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"due is invalid: {error}") from error
 
 
 class SendResult(NamedTuple):
@@ -180,17 +187,14 @@ def received_at(message_id: int) -> datetime:
     return time_of(message_id >> LOGICAL_BITS)
 
 
-def duration_ms(duration: Duration) -> int:
-    """Return a duration in milliseconds, rounded.
+def duration_ms(name: str, duration: Duration) -> int:
+    """Return a duration in milliseconds, rounded; ``name`` is that of the argument.
 
     Raises:
         TypeError: It is neither a number of seconds nor a timedelta.
+        ValueError: It is not finite, or too long.
     """
-    if isinstance(duration, timedelta):
-        return round(duration / _MILLISECOND)
-    if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise TypeError(f"expected seconds or a timedelta, got {type(duration).__name__}: {duration!r}")
-    return round(duration * 1_000)
+    return round(seconds_of(name, duration) * 1_000)
 
 
 def send_results(answer: pb.SendResponse) -> list[SendResult]:

@@ -55,7 +55,7 @@ class WorkerSettings:
         """Check the options. Raises ValueError if one is out of range."""
         self.concurrency = concurrency
         self.prefetch = prefetch
-        self.lease_s = duration_ms(lease) / 1_000
+        self.lease_s = duration_ms("lease", lease) / 1_000
         if not 1 <= concurrency <= _MAX_CONCURRENCY:
             raise ValueError(f"concurrency is {concurrency}, expected 1 to {_MAX_CONCURRENCY}")
         if not 0 <= self.prefetch <= _MAX_CONCURRENCY:

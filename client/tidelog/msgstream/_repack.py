@@ -136,7 +136,8 @@ def _part(msg: InsertMsg, rows: Sequence[int]) -> InsertMsg:
 
 
 def _encoded(msg: TsMsg, max_message_bytes: int) -> Message:
-    if not 0 <= msg.type < 1 << 32:
+    found: object = msg.type
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 32:
         raise MalformedMessageError(
             f"the {type(msg).__name__} with id {msg.id} has type {msg.type}: expected 0 to {(1 << 32) - 1}, "
             "such as a MsgType"
@@ -148,10 +149,11 @@ def _encoded(msg: TsMsg, max_message_bytes: int) -> Message:
             "element per row in each column that is not empty"
         )
     message = Message(msg.marshal(), type=int(msg.type))
-    if message.size_bytes > max_message_bytes:
+    size_bytes = len(message.payload)
+    if size_bytes > max_message_bytes:
         raise MessageTooLargeError(
-            f"the {type(msg).__name__} with id {msg.id} has {message.size_bytes} bytes, expected at most "
+            f"the {type(msg).__name__} with id {msg.id} has {size_bytes} bytes, expected at most "
             f"{max_message_bytes}: split it, or raise max_message_bytes here and in the server's limits",
-            values={"size_bytes": str(message.size_bytes), "max_bytes": str(max_message_bytes)},
+            values={"size_bytes": str(size_bytes), "max_bytes": str(max_message_bytes)},
         )
     return message

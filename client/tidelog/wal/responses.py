@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, overload
 
 from tidelog.append.sizes import Appendable, measure
-from tidelog.errors import TidelogError
+from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.tick import Tick
 from tidelog.types import AppendResult
 
@@ -139,6 +139,6 @@ def _checked(index: int, pair: object) -> tuple[str, Appendable]:
     vchannel, message = pair
     try:
         measure(message)
-    except TypeError as error:
-        raise TypeError(f"messages[{index}]: {error}") from None
+    except (TypeError, InvalidRequestError) as error:
+        raise type(error)(f"messages[{index}]: {error}") from error
     return vchannel, message

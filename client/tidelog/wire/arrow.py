@@ -14,6 +14,8 @@ except ImportError as missing:
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000
+_MIN_TYPE: Final = -(1 << 31)
+_MAX_TYPE: Final = (1 << 32) - 1
 SCHEMA: Final = pa.schema(
     [
         pa.field("vchannel", pa.string(), nullable=False),
@@ -85,7 +87,7 @@ def _event_times(columns: Columns) -> Any:
     return compute.multiply(times, _US_PER_MS).view(_TIMESTAMP)
 
 
-def columns_of(batch: pa.RecordBatch) -> Columns:
+def columns_of(batch: pa.RecordBatch, first_row: int = 0) -> Columns:
     """See ``columns_from_arrow``."""
     if not batch.num_rows:
         raise ValueError("the batch has no rows, expected at least one")
@@ -94,7 +96,7 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
         raise ValueError(f"the batch has no column 'payload', only {', '.join(names) or 'none'}")
     payload_offsets, payloads = _split(_bytes_of(batch, "payload"))
     key_offsets, keys, key_validity = _encoded_keys(batch) if "key" in names else (b"", b"", b"")
-    uniform_type, types = _encoded_types(batch) if "type" in names else (0, b"")
+    uniform_type, types = _encoded_types(batch, first_row) if "type" in names else (0, b"")
     properties = _encoded_properties(batch) if "properties" in names else (b"",) * 5
     times, time_validity = _encoded_event_times(batch) if "event_time" in names else (b"", b"")
     return with_crc(
@@ -157,12 +159,30 @@ def _validity(column: pa.Array) -> bytes:
     return memoryview(bitmap)[: (len(column) + 7) // 8].tobytes()
 
 
-def _encoded_types(batch: pa.RecordBatch) -> tuple[int, bytes]:
-    column = batch.column("type")
+def _check_types(column: pa.Array, first_row: int) -> None:
+    """Check that a column has types of messages.
+
+    Raises:
+        ValueError: It has no integers, or one that does not fit into 32 bits. The error names its row.
+    """
     if not pa.types.is_integer(column.type):
         raise ValueError(f"the column 'type' is {column.type}, expected an integer")
-    wide = compute.fill_null(column, 0).cast(pa.int64(), safe=False)
-    types = compute.bit_wise_and(wide, (1 << 32) - 1).cast(pa.uint32())
+    lowest, highest = compute.min_max(column).as_py().values()
+    if lowest is None or (lowest >= _MIN_TYPE and highest <= _MAX_TYPE):
+        return
+    wrong = lowest if lowest < _MIN_TYPE else highest
+    row = first_row + compute.index(column, pa.scalar(wrong, column.type)).as_py()
+    raise ValueError(
+        f"the type of row {row} is {wrong}, expected 0 to {_MAX_TYPE}, or the same as a signed number from {_MIN_TYPE}"
+    )
+
+
+def _encoded_types(batch: pa.RecordBatch, first_row: int) -> tuple[int, bytes]:
+    column = batch.column("type")
+    _check_types(column, first_row)
+    # Negative ones stand for 2^31 and above, because Spark has no unsigned integers.
+    wide = compute.fill_null(column, 0).cast(pa.int64())
+    types = compute.bit_wise_and(wide, _MAX_TYPE).cast(pa.uint32())
     lowest, highest = compute.min_max(types).as_py().values()
     return (lowest, b"") if lowest == highest else (0, _numbers(types))
 

@@ -123,19 +123,19 @@ class Batch(Sequence[StoredMessage]):
         )
 
 
-def columns_from_arrow(batch: "pyarrow.RecordBatch") -> Columns:
+def columns_from_arrow(batch: "pyarrow.RecordBatch", *, first_row: int = 0) -> Columns:
     """Return the messages of ``batch`` as columns, without an object per message.
 
     Reads the column ``payload`` (binary or string) and, if present, ``key`` (binary or string, NULL for none), ``type``
-    (integer, of which the lowest 32 bits are used; NULL for 0), ``properties`` (map of strings, NULL for none) and
-    ``event_time`` (timestamp with time zone, rounded down to milliseconds; NULL for none). Other columns are ignored,
-    such as those that ``Batch.to_arrow`` adds.
+    (integer of 32 bits, signed or unsigned, in a column of any width; NULL for 0), ``properties`` (map of strings, NULL
+    for none) and ``event_time`` (timestamp with time zone, rounded down to milliseconds; NULL for none). Other columns
+    are ignored, such as those that ``Batch.to_arrow`` adds. Errors count the rows from ``first_row``.
 
     Raises:
-        ValueError: The batch has no rows, no column ``payload``, a NULL payload, a NULL property value, or a column of
-            another type.
+        ValueError: The batch has no rows, no column ``payload``, a NULL payload, a NULL property value, a type that 32
+            bits cannot hold, or a column of another type.
         ImportError: pyarrow is not installed.
     """
     from tidelog.wire.arrow import columns_of
 
-    return columns_of(batch)
+    return columns_of(batch, first_row)

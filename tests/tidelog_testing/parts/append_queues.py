@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidelog import AppendResult, AppendUnknownError, TidelogError
+from tidelog import AppendResult, AppendUnknownError, Message, TidelogError
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import AppendBatch, Submission
 from tidelog.append.queues import AppendQueues
-from tidelog.append.sizes import Appendable, measure_all
+from tidelog.append.sizes import Appendable, measure
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
 from tidelog.wire.column_message import columns_from_wire
@@ -17,7 +18,7 @@ from tidelog.wire.columns import decode_payloads
 
 
 def submit(queue: AppendQueues, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":
-    is_plain, size_bytes = measure_all(messages)
+    is_plain, size_bytes = _measured(messages)
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
     queue.submit(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future))
     return future
@@ -44,10 +45,16 @@ def a_queue(max_in_flight_bytes: int = 8 << 20) -> AppendQueues:
 
 
 def submit_numbered(queue: AppendQueues, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
-    is_plain, size_bytes = measure_all([message])
+    is_plain, size_bytes = _measured([message])
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
     queue.submit("a/0", DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
     return future
+
+
+def _measured(messages: Sequence[Appendable]) -> tuple[bool, int]:
+    """As ``measure_all``, but without its checks: a mutable field of a message may change after them."""
+    sizes = [each.size_bytes if isinstance(each, Message) else measure(each) for each in messages]
+    return all(isinstance(each, bytes) for each in messages), sum(sizes)
 
 
 def next_numbered(queue: AppendQueues) -> AppendBatch:

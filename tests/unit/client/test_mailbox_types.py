@@ -37,7 +37,7 @@ def test_contradictions_and_times_without_zone_are_refused() -> None:
     with pytest.raises(TypeError, match="the body is of type NoneType, expected bytes"):
         OutgoingMessage(cast("bytes", None)).to_wire()
     with pytest.raises(TypeError, match="expected seconds or a timedelta"):
-        duration_ms("5")  # type: ignore[arg-type]
+        duration_ms("delay", "5")  # type: ignore[arg-type]
 
 
 def test_results_of_a_send_mark_duplicates() -> None:

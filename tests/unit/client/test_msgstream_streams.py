@@ -225,7 +225,7 @@ async def test_the_broker_in_memory_has_a_bound(broker: MemBroker) -> None:
     small.create_channel("a")
     small.append({"a": [Message(b"x" * 200)]})
 
-    with pytest.raises(BrokerFullError, match="of at most 250, so 208 more do not fit"):
+    with pytest.raises(BrokerFullError, match="of at most 250, so 232 more do not fit"):
         small.append({"a": [Message(b"x" * 200)]})
     small.destroy_channel("a")
     small.create_channel("a")

@@ -121,3 +121,15 @@ def test_only_rows_without_a_vchannel_and_a_key_may_go_elsewhere_the_next_time(
     routed(router, batch_of(rows))
 
     assert router.takes_turns == takes_turns
+
+
+def test_a_type_that_32_bits_cannot_hold_is_refused_with_the_row_of_the_task() -> None:
+    router = Router("b", COUNTS.__getitem__)
+    good = pa.RecordBatch.from_pydict({"payload": [b"x"] * 4, "type": pa.array([1, 2, 3, 4], pa.int64())})
+    wrong = pa.RecordBatch.from_pydict(
+        {"payload": [b"y"] * 3, "vchannel": [2, 1, 0], "type": pa.array([5, 4294967301, 6], pa.int64())}
+    )
+    assert len(list(router.divide(good))) == 1
+
+    with pytest.raises(ValueError, match="the type of row 5 is 4294967301, expected 0 to 4294967295"):
+        list(router.divide(wrong))

@@ -36,6 +36,7 @@ class Router:
         self.takes_turns = False
         # Random, so that many small tasks do not all start with the same vchannel.
         self._turn = random.randrange(1 << 16)
+        self._rows = 0
 
     def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
         """Yield vchannels and their part of ``rows``, in the order of the rows.
@@ -46,7 +47,16 @@ class Router:
         for channel, part in self._by_channel(rows):
             for index, messages in self._by_vchannel(channel, part):
                 for piece in _pieces(messages):
-                    yield f"{channel}/{index}", columns_from_arrow(piece)
+                    yield f"{channel}/{index}", self._encoded(piece, rows)
+        self._rows += rows.num_rows
+
+    def _encoded(self, piece: pa.RecordBatch, rows: pa.RecordBatch) -> Columns:
+        try:
+            return columns_from_arrow(piece)
+        except ValueError:
+            # Raises the error of the rows as they came: its row is the one of the task.
+            columns_from_arrow(rows, first_row=self._rows)
+            raise
 
     def _by_channel(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._channel:

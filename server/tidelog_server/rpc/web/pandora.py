@@ -178,11 +178,11 @@ class PandoraEndpoints:
 
     async def _fetch_blob(self, request: web.Request, form: Values) -> web.Response:
         mid, receiver, number = _key(_first(form, "mid")).hex(), _first(form, "receiver"), _first(form, "id")
-        if not number.isdecimal() or len(number) > len(str(1 << 64)):
+        if not number.isdecimal() or len(number) > len(str(1 << 64)) or int(number) >= 1 << 64:
             holder = await self._calls.holder_of_key(request, mid)
             receiver, number = ("", "0") if holder is None else (holder.mailbox, str(holder.message_id))
         if receiver:
-            wanted = pb.PeekRequest(mailbox=_mailbox(receiver), id=int(number) & ((1 << 64) - 1))
+            wanted = pb.PeekRequest(mailbox=_mailbox(receiver), id=int(number))
             peeked = await self._of_mailbox(request, "Peek", wanted)
             for message in peeked.messages:
                 if message.body and mid_of(message.body, {}, b"") == mid:
