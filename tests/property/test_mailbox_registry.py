@@ -77,7 +77,7 @@ async def compared(steps: Sequence[Step]) -> None:
             before = dict(model)
             reason = expected(model, step)
             assert await applied(node, step) == reason, step
-            records = {record.name: record for record in node.mailboxes.list()}
+            records = node.mailboxes.catalog.records
             assert {name: record.settings.dead_letter for name, record in records.items()} == model
             assert set(node.directory.logs) == {record.channel for record in records.values()}
             check_mailboxes(records, node.directory.logs)

@@ -1,6 +1,7 @@
 """Selectors of journals as text: ``topic=clicks, region in (eu, us), !retired, name:prefix=my/``.
 
-A selector is a list of terms separated by commas; an empty one selects every journal.
+A selector is a list of terms separated by commas, of which one may follow the last term; an empty one selects every
+journal.
 
 ======================  ==================================================================================
 term                    the journal has
@@ -48,19 +49,21 @@ def parse_label_selector(text: str) -> LabelSelector:
     """Return the selector that ``text`` denotes; its terms are sorted and unique.
 
     Raises:
-        InvalidSelectorError: ``text`` has another form, or a name or value has an invalid length.
+        InvalidSelectorError: ``text`` has another form, a name or value has an invalid length, or terms of one label
+            contradict each other.
     """
     include, exclude = set[LabelTerm](), set[LabelTerm]()
     at = 0
-    while at < len(text) and (at or text.strip()):
+    # A comma may follow the last term.
+    while text[at:].strip():
         match = _TERM.match(text, at)
         if match is None or (match["absent"] and (match["comparison"] or match["set"])):
             raise _invalid(text, at)
         excludes = match["absent"] or match["comparison"] == "!=" or (match["set"] or "in") != "in"
         (exclude if excludes else include).update(_terms(match))
         at = match.end()
-    if text.rstrip().endswith(","):
-        raise _invalid(text, len(text))
+    _check_agree(include)
+    _check_agree(exclude)
     return LabelSelector(_sorted(include), _sorted(exclude))
 
 
@@ -81,6 +84,17 @@ def _terms(match: re.Match[str]) -> Iterator[LabelTerm]:
         if match["comparison"] == "!=" and not value:
             raise InvalidSelectorError(f"a value must follow '{name}!=': write '!{name}' to exclude every value")
         yield LabelTerm(name, value, is_prefix and bool(value))
+
+
+def _check_agree(terms: Iterable[LabelTerm]) -> None:
+    """Check that no label has both a term for any value and one for a certain value. Raises InvalidSelectorError."""
+    any_value = {term.name for term in terms if not term.value}
+    for term in _sorted(terms):
+        if term.value and term.name in any_value:
+            raise InvalidSelectorError(
+                f"the selector has a term for any value of the label {term.name!r} and one for {term.value!r}, which "
+                "contradict each other: remove one"
+            )
 
 
 def _sorted(terms: Iterable[LabelTerm]) -> tuple[LabelTerm, ...]:

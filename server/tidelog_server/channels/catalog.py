@@ -9,6 +9,7 @@ Keys under the root (see docs/reference/format.md)::
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,7 +24,9 @@ from tidelog_server.core.limits import (
     MAX_VCHANNELS,
     WHOLE_PERCENT,
 )
+from tidelog_server.core.recent_changes import RecentChanges
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
@@ -207,8 +210,16 @@ class Catalog:
         self._channels_usage = Usage()
         self._vchannels_usage = Usage()
         self._counters: dict[str, tuple[int, int]] = {}
-        # Incremented with each change of a record.
-        self.version = 0
+        # Names of all records, those that changed lately, and the numbers of channels and vchannels of each node.
+        self.names = SortedNames()
+        self.changes = RecentChanges()
+        self.channels_of: Counter[str] = Counter()
+        self.vchannels_of: Counter[str] = Counter()
+
+    @property
+    def version(self) -> int:
+        """A number that is incremented with each change of a record."""
+        return self.changes.version
 
     @property
     def oracle_key(self) -> str:
@@ -245,10 +256,7 @@ class Catalog:
 
     def loads(self) -> dict[str, int]:
         """Return the number of vchannels of this node and of each other node that has any."""
-        loads = {self._node_id: self._vchannels_usage.total}
-        for record in self._foreign.values():
-            loads[record.node_id] = loads.get(record.node_id, 0) + len(record.vchannel_ids)
-        return loads
+        return {self._node_id: 0, **self.vchannels_of}
 
     @property
     def channel_prefix(self) -> str:
@@ -393,13 +401,24 @@ class Catalog:
             self._count(record, 1)
         else:
             self._foreign[record.name] = record
+        self.names.add(record.name)
+        self._count_of_node(record, 1)
 
     def _forget(self, name: str) -> None:
-        self.version += 1
+        self.changes.note(name)
         self._revisions.pop(name, None)
-        self._foreign.pop(name, None)
-        if (record := self._records.pop(name, None)) is not None:
-            self._count(record, -1)
+        foreign, own = self._foreign.pop(name, None), self._records.pop(name, None)
+        if own is not None:
+            self._count(own, -1)
+        if (record := own or foreign) is not None:
+            self.names.discard(name)
+            self._count_of_node(record, -1)
+
+    def _count_of_node(self, record: ChannelRecord, sign: int) -> None:
+        for counter, amount in ((self.channels_of, 1), (self.vchannels_of, len(record.vchannel_ids))):
+            counter[record.node_id] += sign * amount
+            if not counter[record.node_id]:
+                del counter[record.node_id]
 
     def _count(self, record: ChannelRecord, sign: int) -> None:
         tenant = bytes.fromhex(record.tenant)

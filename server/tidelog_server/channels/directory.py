@@ -1,14 +1,13 @@
 """The open channels of this node by name, and the names of all nodes' channels."""
 
 import asyncio
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 from tidelog_server.channels.catalog import ChannelRecord
 from tidelog_server.channels.ownership import Ownership
 from tidelog_server.core.errors import ChannelNotExistError, InvalidRequestError
 from tidelog_server.core.names import is_readable_system_channel, parse_vchannel_name, system_channel_name
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
@@ -21,6 +20,7 @@ class Directory:
         logs: Open channels of this node.
         changes: Serialises trims and changes of the catalog; appends and scans never take it.
         ownership: Owners of channels; set when the node opens.
+        names: Names of all nodes' channels.
     """
 
     def __init__(self, node: LogNode) -> None:
@@ -28,29 +28,28 @@ class Directory:
         self.logs: dict[str, ChannelLog] = {}
         self.changes = asyncio.Lock()
         self.ownership: Ownership
-        # Names of all nodes' channels, sorted.
-        self._names: list[str] = []
+        self.names = SortedNames()
 
     def add(self, record: ChannelRecord) -> ChannelLog:
         """Open the log of a channel of this node whose vchannels exist in the store."""
         # Another node may have created it: no message and no watermark of a channel precedes its creation.
         self._node.shared.oracle.leave_behind(record.created_tick)
         log = self.logs[record.name] = self._node.add(record.name, record.vchannel_ids, record.created_tick)
-        insort(self._names, record.name)
+        self.names.add(record.name)
         return log
 
     def remove(self, name: str) -> ChannelLog:
         """Find a channel of this node no longer; return its log, which stays open."""
-        del self._names[bisect_left(self._names, name)]
+        self.names.discard(name)
         return self.logs.pop(name)
 
     def add_foreign(self, name: str) -> None:
         """List a channel that another node owns."""
-        insort(self._names, name)
+        self.names.add(name)
 
     def list_again(self, foreign: Iterable[str]) -> None:
         """List the open channels and those of other nodes, ``foreign``, and no others."""
-        self._names = sorted({*self.logs, *foreign})
+        self.names = SortedNames((*self.logs, *foreign))
 
     def check_exist(self, names: Sequence[str]) -> None:
         """Raise ChannelNotExistError, which names all missing channels, if any does not exist.
@@ -65,15 +64,6 @@ class Directory:
     def missing(self, names: Sequence[str]) -> list[str]:
         """Return the channels that do not exist, in the order requested."""
         return [name for name in names if name not in self.logs]
-
-    def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
-        """Return up to ``limit`` names of channels that begin with ``prefix`` and are greater than ``after``, sorted.
-
-        The time is proportional to the number of names returned.
-        """
-        begin = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
-        names = self._names[begin : None if limit is None else begin + limit]
-        return list(takewhile(lambda name: name.startswith(prefix), names))
 
     def find(self, name: str) -> Place:
         """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one vchannel).

@@ -12,6 +12,8 @@ from tidelog_server.channels.catalog import Catalog, ChannelRecord
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.nodes import ChannelOwner, Node
+from tidelog_server.core.recent_changes import RecentChanges
+from tidelog_server.core.sorted_names import SortedNames
 
 _NOTIFY_WITHIN_S: Final = 2.0
 _log = structlog.get_logger()
@@ -63,6 +65,8 @@ class Ownership:
     def __init__(self, catalog: Catalog, cluster: Membership | None) -> None:
         self._catalog = catalog
         self._cluster = cluster
+        # Shared by all watches: an object for each of thousands of channels, for each watch, would be gigabytes.
+        self._owners: dict[str, ChannelOwner] = {}
 
     @property
     def node_id(self) -> str:
@@ -87,10 +91,15 @@ class Ownership:
         """Return the owner of a channel; None if the channel does not exist."""
         record = self._catalog.records().get(channel) or self._catalog.foreign().get(channel)
         if record is None or record.is_destroying:
+            self._owners.pop(channel, None)
             return None
-        if self._cluster is None:
-            return ChannelOwner(channel, "")
-        return self._cluster.owner(channel, record.node_id)
+        owner = ChannelOwner(channel, "") if self._cluster is None else self._cluster.owner(channel, record.node_id)
+        if self._owners.get(channel) != owner:
+            if len(self._owners) > len(self.names):
+                # Most are of channels that were destroyed.
+                self._owners.clear()
+            self._owners[channel] = owner
+        return self._owners[channel]
 
     def place(self, channels: int, vchannels: int) -> list[str]:
         """Return the node id for each of ``channels`` new channels; empty on a standalone server."""
@@ -124,21 +133,26 @@ class Ownership:
     @property
     def version(self) -> int:
         """A number that is incremented whenever an owner may have changed."""
-        return self._catalog.version + (0 if self._cluster is None else self._cluster.version)
+        return self.changes.version + self.nodes_version
 
-    def owners(self) -> dict[str, ChannelOwner]:
-        """Return the owner of each channel, by name."""
-        names = [*self._catalog.records(), *self._catalog.foreign()]
-        return {name: owner for name in names if (owner := self.owner(name)) is not None}
+    @property
+    def nodes_version(self) -> int:
+        """A number that is incremented whenever the owners of all channels may have changed."""
+        return 0 if self._cluster is None else self._cluster.version
+
+    @property
+    def changes(self) -> RecentChanges:
+        """The channels whose records changed lately."""
+        return self._catalog.changes
+
+    @property
+    def names(self) -> SortedNames:
+        """The channels of all nodes."""
+        return self._catalog.names
 
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """Return the number of channels and the number of vchannels of each node."""
-        channels: Counter[str] = Counter()
-        vchannels: Counter[str] = Counter()
-        for record in (*self._catalog.records().values(), *self._catalog.foreign().values()):
-            channels[record.node_id] += 1
-            vchannels[record.node_id] += len(record.vchannel_ids)
-        return channels, vchannels
+        return self._catalog.channels_of, self._catalog.vchannels_of
 
     def foreign(self) -> Mapping[str, ChannelRecord]:
         """Return the records of channels of other nodes."""

@@ -29,8 +29,18 @@ MAX_LABEL_NAME_CHARACTERS: Final = 64
 MAX_LABEL_VALUE_CHARACTERS: Final = 1_024
 # Names and values of one journal together.
 MAX_JOURNAL_LABELS_BYTES: Final = 16 * KIB
+# A term costs a binary search in the labels of a journal, so a call makes at most MAX_PAGE_LOOKS of them.
 MAX_SELECTOR_TERMS: Final = 256
 MAX_LIST_PAGE: Final = 1_000
+# Lists and watches. A look compares a record with a term, checks a permission or converts a part of a record, about
+# 2 us; a part is LOOK_BYTES or a label. After LIST_STEP_LOOKS a call waits for a turn, as a scan that follows does, and
+# for each LOOKS_PER_COST it costs 1 more. A page of a list ends after MAX_PAGE_LOOKS, with the token of the next one.
+LIST_STEP_LOOKS: Final = 128
+LOOKS_PER_COST: Final = 512
+MAX_PAGE_LOOKS: Final = 65_536
+LOOK_BYTES: Final = 64
+# Names that a table remembers as changed, for those that watch it. A watch that is further behind looks at all names.
+MAX_RECENT_CHANGES: Final = 10_000
 
 # Retention. Sums of ages or sizes stay far below 64 bits; an age of 2^43 ms is 278 years.
 MAX_RETENTION_AGE_MS: Final = 1 << 43
@@ -254,6 +264,8 @@ JWKS_REFRESH_INTERVAL_S: Final = 300.0
 JWKS_HURRIED_INTERVAL_S: Final = 10.0
 JWKS_TIMEOUT_S: Final = 5.0
 MAX_SECURITY_FILE_BYTES: Final = 1 * MIB
+# Names of one request whose permissions are checked, before its other limits are.
+MAX_CHECKED_NAMES: Final = 16_384
 # Permissions that one call caches.
 MAX_REMEMBERED_PERMISSIONS: Final = 1_024
 # Audit events that wait to be written; further ones are only counted.

@@ -8,6 +8,7 @@ from typing import Final, get_args
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.groups import FOLD_GROUP, GroupKey
 from tidelog_server.core.limits import MAX_GROUPS
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
@@ -81,6 +82,7 @@ class GroupCatalog:
         # Includes groups whose record is being written.
         self._usage = Usage()
         self.records: dict[str, GroupRecord] = {}
+        self.names = SortedNames()
 
     async def open(self) -> None:
         """Load all records. Raises DataLossError if one is unreadable."""
@@ -89,6 +91,7 @@ class GroupCatalog:
             self.records[name] = GroupRecord.decode(name, found.value)
             self._revisions[name] = found.revision
             self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
+        self.names = SortedNames(self.records)
 
     async def add(self, record: GroupRecord, percent: int) -> None:
         """Persist a new group. No group may have its name.
@@ -113,12 +116,14 @@ class GroupCatalog:
             self._usage.add(tenant, -1)
             raise
         self.records[record.name] = record
+        self.names.add(record.name)
 
     async def remove(self, name: str) -> None:
         """Delete the record of an existing group, durably."""
         await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
         self._usage.add(bytes.fromhex(self.records[name].tenant), -1)
         del self.records[name], self._revisions[name]
+        self.names.discard(name)
 
 
 def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:

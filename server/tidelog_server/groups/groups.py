@@ -20,6 +20,7 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions
@@ -218,15 +219,18 @@ class Groups:
             raise GroupNotExistError(name)
         return record
 
-    def names(self, prefix: str, channel: str, after: str) -> list[str]:
-        """Return the groups whose names begin with ``prefix`` and are greater than ``after``, sorted.
+    @property
+    def names(self) -> SortedNames:
+        """The names of all groups."""
+        return self._catalog.names
 
-        A non-empty ``channel`` selects its subscribers only.
-        """
-        names = (name for name in self._catalog.records if after < name and name.startswith(prefix))
-        if channel:
-            names = (name for name in names if self._subscribed(name, channel))
-        return sorted(names)
+    def exists(self, name: str) -> bool:
+        """Return whether there is a group with this name."""
+        return name in self._catalog.records
+
+    def subscribed(self, name: str, channel: str) -> list[str]:
+        """Return the vchannels of ``channel`` to which a group is subscribed."""
+        return self._subscribed(name, channel)
 
     def describe(self, name: str, vchannels: Iterable[str] | None = None) -> GroupState:
         """Return the durable state of a group, without lag. Raises GroupNotExistError."""

@@ -110,6 +110,13 @@ class GroupMembers:
         """Return the vchannels that a member holds, sorted by name."""
         return sorted(vchannel for vchannel, holding in self.holdings.items() if holding.member is member)
 
+    def held(self) -> dict[str, list[str]]:
+        """Return the vchannels that each member holds, sorted by name, in one pass over all of them."""
+        held: dict[str, list[str]] = {}
+        for vchannel in sorted(self.holdings):
+            held.setdefault(self.holdings[vchannel].member.member_id, []).append(vchannel)
+        return held
+
     def holds(self, vchannel: str, member_id: str, epoch: int) -> bool:
         """Return True if the member holds the vchannel under this epoch."""
         holding = self.holdings.get(vchannel)

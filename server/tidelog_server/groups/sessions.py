@@ -263,9 +263,9 @@ class GroupSessions:
         members = self._groups.get(group)
         if members is None:
             return []
-        now_s = self._clock.now_s()
+        now_s, held = self._clock.now_s(), members.held()
         return [
-            MemberState(member, members.held_by(member), max(0.0, member.expires_s - now_s))
+            MemberState(member, held.get(member.member_id, []), max(0.0, member.expires_s - now_s))
             for member in members.members.values()
         ]
 

@@ -1,14 +1,14 @@
 """Records of journals in the metadata store: ``<root>/journal/<name>``, JSON (see docs/reference/format.md)."""
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.journals import JournalRevisionMismatchError
 from tidelog_server.core.names import journal_channel
-from tidelog_server.journals.labels import Labels, meta_labels
+from tidelog_server.journals.labels import Labels
 from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put
 
@@ -24,7 +24,7 @@ class Journal:
     Attributes:
         name: Its name.
         journal_id: Id of its channel's first vchannel; never reused.
-        labels: Its labels, without the implicit ones.
+        labels: Its labels, sorted, without the implicit ones.
         revision: Metadata revision of its last change.
     """
 
@@ -38,11 +38,6 @@ class Journal:
         """The channel with its frames."""
         return journal_channel(self.journal_id)
 
-    @property
-    def all_labels(self) -> Labels:
-        """Its labels and the implicit ones."""
-        return (*self.labels, *meta_labels(self.name))
-
     def encode(self) -> bytes:
         """Return the record as it is stored; the metadata store keeps the revision."""
         fields = {"version": _RECORD_VERSION, "id": self.journal_id, "labels": self.labels}
@@ -54,7 +49,7 @@ class Journal:
         try:
             fields = json.loads(value)
             version, journal_id = fields["version"], int(fields["id"])
-            labels = tuple((str(label), str(text)) for label, text in fields["labels"])
+            labels = tuple(sorted((str(label), str(text)) for label, text in fields["labels"]))
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(
                 f"the metadata record of journal '{name}' cannot be read ({error}): restore the metadata from a backup",
@@ -159,11 +154,3 @@ class JournalCatalog(RecordTable[Journal]):
         """Return the channel of a journal; None if it does not exist."""
         found = self.records.get(name)
         return None if found is None else found.channel
-
-    def after(self, name: str, among: Iterable[str] | None = None) -> Iterator[Journal]:
-        """Yield the journals whose names are greater than ``name`` and in ``among``, in order; None for all names.
-
-        Clients look up each journal by its name, so this must not take time for every other journal.
-        """
-        names = self.records if among is None else (each for each in among if each in self.records)
-        return (self.records[each] for each in sorted(names) if each > name)

@@ -6,8 +6,7 @@ channel, at the latest at the next start. A delete commits only the removal of t
 whether the journal exists; ``channels.orphans`` then destroys the channel.
 """
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, NewChannels, Owner
@@ -19,7 +18,6 @@ from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.journals.catalog import Journal, JournalCatalog, JournalChange, Plan
-from tidelog_server.journals.labels import EVERY_JOURNAL, Selector
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.store import Change, MetadataStore, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -34,7 +32,7 @@ class Journals:
     Attributes:
         catalog: Their records; set when the node opens.
         orphans: Channels of deleted journals; set when the node opens.
-        watchers: Events that are set when a record has changed.
+        on_changed: Called when a record has changed.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, directory: Directory, lifecycle: Lifecycle) -> None:
@@ -46,7 +44,7 @@ class Journals:
         self._metadata: MetadataStore
         self.catalog: JournalCatalog
         self.orphans: Orphans
-        self.watchers: set[asyncio.Event] = set()
+        self.on_changed: Callable[[], None] = lambda: None
 
     async def open(self, metadata: MetadataStore, channels: Catalog, root: str) -> None:
         """Load all records, and destroy this node's channels whose journal was deleted before a crash.
@@ -97,7 +95,7 @@ class Journals:
                 raise MetadataUnavailableError(f"{MAX_CREATE_ATTEMPTS} attempts conflicted with those of other nodes")
             records = self.catalog.records
             result = [records[change.name] for change in changes if change.labels is not None]
-        self._wake()
+        self.on_changed()
         await self._directory.ownership.notify(created)
         if plan.gone:
             hit(Failpoint.JOURNAL_MID_DELETE)
@@ -131,19 +129,10 @@ class Journals:
         await self._lifecycle.open_created(channels)
         return channels
 
-    def select(self, selector: Selector = EVERY_JOURNAL, after: str = "") -> list[Journal]:
-        """Return the journals that ``selector`` matches with names greater than ``after``, in order of name."""
-        found = self.catalog.after(after, selector.journals())
-        return [journal for journal in found if selector.matches(journal.all_labels)]
-
     async def follow(self, metadata: SharedMetadataStore) -> None:
         """Apply other nodes' changes of journals. Never returns."""
         await self.catalog.run(metadata, self._directory.changes, self._changed_elsewhere)
 
     def _changed_elsewhere(self) -> None:
-        self._wake()
+        self.on_changed()
         self.orphans.may_exist()
-
-    def _wake(self) -> None:
-        for watcher in self.watchers:
-            watcher.set()

@@ -71,6 +71,11 @@ class Admission:
         if self.is_shutting_down:
             raise ShutdownError
 
+    @property
+    def is_serving(self) -> bool:
+        """False if ``check_serving`` raises."""
+        return not self.is_shutting_down and (self.lease is None or self.lease.is_held())
+
     def note_submitted(self, size_bytes: int) -> None:
         """Add a submitted append. Each byte is written twice: to the write-ahead log, and later to a file."""
         self.in_flight_bytes += size_bytes

@@ -1,7 +1,7 @@
 """Records of mailboxes in the metadata store: ``<root>/mailbox/<name>``, JSON (see docs/reference/format.md)."""
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -124,12 +124,6 @@ class MailboxCatalog(RecordTable[MailboxRecord]):
         """Return the channel of a mailbox; None if it does not exist."""
         found = self.records.get(name)
         return None if found is None else found.channel
-
-    def after(self, prefix: str, name: str) -> Iterator[MailboxRecord]:
-        """Yield the mailboxes whose names begin with ``prefix`` and are greater than ``name``, in order of name."""
-        # Clients look up each mailbox by its name, so only the names that match are sorted.
-        names = sorted(each for each in self.records if each > name and each.startswith(prefix))
-        return (self.records[each] for each in names)
 
     def dead_letters_reach(self, begin: str, name: str) -> bool:
         """Return whether dead letters of mailbox ``begin`` reach ``name``, over any number of mailboxes."""

@@ -9,7 +9,7 @@ that names another one for its dead letters is created on the node of that one, 
 a mailbox knows all mailboxes whose dead letters go there.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord, NewChannels, Owner
@@ -101,14 +101,15 @@ class Mailboxes:
             self._names_version = self.catalog.version
         return self._names.get(mailbox_id, "")
 
+    def is_own(self, name: str) -> bool:
+        """Return whether this node has a mailbox."""
+        record = self.catalog.records.get(name)
+        return record is not None and record.channel in self._directory.logs
+
     def own_names(self) -> Sequence[str]:
         """Return the names of the mailboxes of this node."""
         logs = self._directory.logs
         return [record.name for record in self.catalog.records.values() if record.channel in logs]
-
-    def list(self, prefix: str = "", after: str = "") -> Iterator[MailboxRecord]:
-        """Yield mailboxes of all nodes whose names begin with ``prefix`` and are greater than ``after``, in order."""
-        return self.catalog.after(prefix, after)
 
     async def create(
         self, name: str, changes: Mapping[str, Any], tenant: Tenant, *, if_not_exists: bool = False

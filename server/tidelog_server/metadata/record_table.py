@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
+from tidelog_server.core.recent_changes import RecentChanges
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.metadata.store import MetadataStore, SharedMetadataStore, Watched
 
 
@@ -31,7 +33,8 @@ class RecordTable(Generic[_Record]):
     Attributes:
         prefix: Prefix of the keys of all records.
         records: Records by name. A changed record is another object.
-        version: Incremented with each change of a record.
+        names: Their names, in order.
+        changes: The names of records that changed lately.
     """
 
     def __init__(self, metadata: MetadataStore, prefix: str, decode: Callable[[str, bytes, int], _Record]) -> None:
@@ -46,7 +49,13 @@ class RecordTable(Generic[_Record]):
         self._decode = decode
         self.prefix = prefix
         self.records: dict[str, _Record] = {}
-        self.version = 0
+        self.names = SortedNames()
+        self.changes = RecentChanges()
+
+    @property
+    def version(self) -> int:
+        """A number that is incremented with each change of a record."""
+        return self.changes.version
 
     async def open(self) -> None:
         """Load all records. Raises DataLossError if one is unreadable."""
@@ -88,13 +97,15 @@ class RecordTable(Generic[_Record]):
 
     def learn(self, record: _Record) -> None:
         """Note a record that is stored."""
-        self.version += 1
+        self.changes.note(record.name)
         self.records[record.name] = record
+        self.names.add(record.name)
 
     def forget(self, name: str) -> None:
         """Note that no record with this name is stored."""
-        self.version += 1
+        self.changes.note(name)
         self.records.pop(name, None)
+        self.names.discard(name)
 
     def key(self, name: str) -> str:
         """Return the key of a record."""

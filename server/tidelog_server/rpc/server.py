@@ -265,18 +265,18 @@ def _services(
     append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs_by_default=syncs_by_default)
     scan = ScanCalls(directory, vchannels, node.planner, log)
     return (
-        ChannelService(node.lifecycle, directory),
+        ChannelService(node.lifecycle, directory, log),
         WalService(append, scan, directory, vchannels, log),
         TransactionService(
             transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs_by_default=syncs_by_default
         ),
         BroadcastService(node.broadcasts, log),
         GroupService(groups, ConsumeCalls(groups, directory, vchannels, log), log),
-        TokenService(security),
+        TokenService(security, log),
         ClusterService(node.cluster, directory.ownership, node.lifecycle, log),
         BackupService(checkpoints),
         JournalService(node.journals, log),
-        MailboxService(node.mailboxes, mailboxes, OperateCalls(mailboxes, log)),
+        MailboxService(node.mailboxes, mailboxes, OperateCalls(mailboxes, log), log),
         BlobService(opened),
     )
 

@@ -4,7 +4,7 @@ The wrapper of the call in ``rpc.calls`` sets them; tasks that a handler starts 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextvars import ContextVar
 from typing import Final
 
@@ -12,12 +12,15 @@ from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors.access import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
-from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, MAILBOX_CHANNEL_PREFIX, shown
+from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, MAILBOX_CHANNEL_PREFIX, RESERVED_PREFIX, shown
+from tidelog_server.core.sorted_names import NamePattern
 from tidelog_server.security.authenticator import Principal, Shown
 from tidelog_server.security.grants import OF_CHANNELS, OF_JOURNALS, OF_MAILBOXES, ON_JOURNAL_CHANNELS, Verb
 from tidelog_server.security.quotas import PrincipalQuota
 
 _WITH_SLASHES: Final = OF_JOURNALS | OF_MAILBOXES | {Verb.BROADCAST_KEY}
+# Verbs that permit operations on system channels, whose names no pattern covers.
+_ON_SYSTEM_CHANNELS: Final = OF_JOURNALS | OF_MAILBOXES | {Verb.ADMIN_READ, Verb.ADMIN_WRITE}
 
 
 class Access:
@@ -31,11 +34,12 @@ class Access:
         quota: Remaining quota of the principal.
         task: Task that runs the call; cancelled to end it.
         is_ended: Set when the credentials expire, before the task is cancelled.
+        on_changed: Called when the permissions of the principal have changed.
     """
 
     __slots__ = (
-        "_allowed", "_content_of", "_denied", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task",
-        "tenant",
+        "_allowed", "_content_of", "_denied", "_on_denied", "is_ended", "method", "on_changed", "principal", "quota",
+        "shown", "task", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +61,7 @@ class Access:
         self.quota = quota
         self.task: asyncio.Task[object] | None = None
         self.is_ended = False
+        self.on_changed: Callable[[], None] | None = None
         self._on_denied = on_denied
         self._content_of = content_of
         self._allowed: set[tuple[Verb, str]] = set()
@@ -93,6 +98,21 @@ class Access:
     def may(self, verbs: Iterable[Verb], name: str) -> bool:
         """Return whether one of ``verbs`` is permitted on ``name``. False is not recorded as a denial."""
         return any(self._allows(verb, name) for verb in verbs)
+
+    def candidates(self, verbs: Set[Verb]) -> list[NamePattern] | None:
+        """Return patterns that cover each name on which one of ``verbs`` may be permitted; None if every name may be.
+
+        A list looks at the names that they cover, so its time does not depend on what others have.
+        """
+        grants = self.principal.grants
+        patterns = grants.patterns(verbs)
+        if (
+            patterns is not None
+            and not verbs <= _WITH_SLASHES
+            and any(map(grants.allow_somewhere, _ON_SYSTEM_CHANNELS))
+        ):
+            patterns.append(NamePattern(RESERVED_PREFIX, is_prefix=True))
+        return patterns
 
     def may_locate(self, channel: str) -> bool:
         """Return whether a permission exists on ``channel``, or on the mailbox whose events it holds."""
@@ -138,6 +158,9 @@ class Access:
         # Identity first: thousands of streams are checked each second, mostly without a change.
         if principal.grants is not self.principal.grants and principal.grants != self.principal.grants:
             self._allowed.clear()
+            self.principal = principal
+            if self.on_changed is not None:
+                self.on_changed()
         self.principal = principal
 
 

@@ -23,6 +23,7 @@ from tidelog_server.core.names import (
     check_mailbox_name,
     shown,
 )
+from tidelog_server.core.sorted_names import NamePattern
 
 EVERYTHING: Final = "*"
 _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
@@ -202,6 +203,17 @@ class Grants:
     def allow_everywhere(self, verb: Verb) -> bool:
         """Return whether ``verb`` is permitted on every name."""
         return verb in self._wide
+
+    def patterns(self, verbs: Iterable[Verb]) -> list[NamePattern] | None:
+        """Return patterns that cover each name on which one of ``verbs`` has a grant; None if one has every name."""
+        wanted = self._verbs.intersection(verbs)
+        if not self._wide.isdisjoint(wanted):
+            return None
+        return [
+            NamePattern(grant.pattern[:-1], is_prefix=True) if grant.is_prefix else NamePattern(grant.pattern)
+            for grant in self.all
+            if grant.verb in wanted
+        ]
 
     def allow_any_of(self, verbs: Iterable[Verb], name: str) -> bool:
         """Return whether at least one of ``verbs`` is permitted on ``name``."""

@@ -5,14 +5,23 @@ The server does not start if a method has no row (``check_table``), so that no m
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
-from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST, MAX_BLOB_KEY_BYTES
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import (
+    AUDITED_CALL_COST,
+    BROADCAST_EXTRA_COST,
+    MAX_BLOB_KEY_BYTES,
+    MAX_CHANNELS_PER_REQUEST,
+    MAX_CHECKED_NAMES,
+)
 from tidelog_server.security.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, OF_MAILBOXES, Verb
 from tidelog_server.security.tokens import is_token_id
 
 Need = tuple[Verb, str]
+_Named = TypeVar("_Named")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,12 @@ class Row:
         return (AUDITED_CALL_COST if self.is_audited else 1) + self.extra_cost
 
     def check(self, access: Access, request: Any) -> None:
-        """Check that a call is permitted. Raises PermissionDeniedError."""
+        """Check that a call is permitted.
+
+        Raises:
+            PermissionDeniedError: It is not.
+            InvalidRequestError: It names more than is checked: a permission may be looked up for each.
+        """
         if self.somewhere is not None:
             access.require_somewhere(self.somewhere)
         if self.somewhere_any:
@@ -59,11 +73,19 @@ class Row:
         if request is None:
             return
         if self.needs is not None:
-            for verb, name in self.needs(request):
+            for verb, name in _bounded(self.needs(request), MAX_CHECKED_NAMES):
                 access.require(verb, name)
-        for name in self.names(request):
+        for name in _bounded(self.names(request), MAX_CHANNELS_PER_REQUEST):
             if not (access.may_locate(name) if self.is_locating else access.may(self.any_of, name)):
                 raise access.denial(sorted(self.any_of), name)
+
+
+def _bounded(several: Iterable[_Named], maximum: int) -> list[_Named]:
+    """Return at most ``maximum`` elements. Raises InvalidRequestError if there are more."""
+    found = list(islice(several, maximum + 1))
+    if len(found) > maximum:
+        raise InvalidRequestError(f"the request has more than {maximum} names: use several requests", field="names")
+    return found
 
 
 def _on(*verbs: Verb, names: Callable[[Any], Iterable[str]]) -> Callable[[Any], Iterator[Need]]:
@@ -76,16 +98,16 @@ def _vchannel(request: Any) -> Sequence[str]:
 
 
 def _vchannels(request: Any) -> Sequence[str]:
-    return list(request.vchannels)
+    return request.vchannels  # type: ignore[no-any-return]
 
 
 def _names(request: Any) -> Sequence[str]:
-    return list(request.names)
+    return request.names  # type: ignore[no-any-return]
 
 
 def _created(request: Any) -> Sequence[str]:
     # Names that the server generates are not known in advance, so they need the pattern `*`.
-    return list(request.names) or (EVERYTHING,)
+    return request.names or (EVERYTHING,)
 
 
 def _append(request: Any) -> Iterator[Need]:
@@ -224,7 +246,7 @@ ROWS: Final[dict[str, Row]] = {
     # Each batch names its vchannel: rpc.append checks it.
     f"{_WAL}AppendStream": Row(somewhere=Verb.APPEND),
     f"{_WAL}Scan": Row(
-        needs=_on(Verb.READ, names=lambda request: [source.vchannel for source in request.sources]), is_read=True
+        needs=_on(Verb.READ, names=lambda request: (source.vchannel for source in request.sources)), is_read=True
     ),
     f"{_WAL}PlanScan": Row(needs=_on(Verb.READ, names=_vchannels), is_read=True),
     f"{_WAL}OpenProducer": Row(needs=_on(Verb.APPEND, names=_vchannel)),

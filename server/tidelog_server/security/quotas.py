@@ -126,7 +126,11 @@ class PrincipalQuota:
 
     def note_refused(self) -> None:
         """Charge for a call that a limit refused."""
-        self._turns.charge(self._principal, REFUSAL_COST, self._clock.monotonic_s())
+        self.charge_cost(REFUSAL_COST)
+
+    def charge_cost(self, cost: int) -> None:
+        """Charge for work that a call has done beyond the cost of its method; later calls wait for it."""
+        self._turns.charge(self._principal, cost, self._clock.monotonic_s())
 
     def charge_ticks(self, count: int) -> None:
         """Count ticks that are handed out. Raises RateLimitRejectedError if the quota is spent."""

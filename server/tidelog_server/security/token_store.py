@@ -12,6 +12,7 @@ from typing import Final
 from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.access import TokenNotExistError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_TOKENS, TOKEN_KEPT_MS
+from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, RevisionConflictError
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.security.grants import Grants, Verb
@@ -21,7 +22,11 @@ _ATTEMPTS: Final = 8
 
 
 class TokenStore:
-    """Creates, finds and revokes tokens. Lives on the event loop."""
+    """Creates, finds and revokes tokens. Lives on the event loop.
+
+    Attributes:
+        ids: The ids of all tokens.
+    """
 
     def __init__(self, metadata: MetadataStore, root: str, clock: Clock) -> None:
         self._metadata = metadata
@@ -29,6 +34,7 @@ class TokenStore:
         self._clock = clock
         self._records: dict[str, TokenRecord] = {}
         self._revisions: dict[str, int] = {}
+        self.ids = SortedNames()
 
     async def reload(self) -> None:
         """Load the tokens from the metadata. Raises DataLossError if a record cannot be read."""
@@ -38,8 +44,13 @@ class TokenStore:
             if self._revisions.get(token_id) != value.revision:
                 self._records[token_id] = TokenRecord.decode(key, value.value)
                 self._revisions[token_id] = value.revision
+                self.ids.add(token_id)
         for token_id in [token_id for token_id in self._records if self._prefix + token_id not in found]:
-            del self._records[token_id], self._revisions[token_id]
+            self._forget(token_id)
+
+    def _forget(self, token_id: str) -> None:
+        del self._records[token_id], self._revisions[token_id]
+        self.ids.discard(token_id)
 
     @property
     def records(self) -> Mapping[str, TokenRecord]:
@@ -102,6 +113,7 @@ class TokenStore:
         key = self._prefix + record.token_id
         self._revisions[record.token_id] = await self._metadata.commit([Put(key, record.encode(), expected_revision)])
         self._records[record.token_id] = record
+        self.ids.add(record.token_id)
         return record
 
     async def _forget_old(self) -> None:
@@ -122,4 +134,4 @@ class TokenStore:
             await self.reload()
             return
         for token_id in old:
-            del self._records[token_id], self._revisions[token_id]
+            self._forget(token_id)

@@ -174,11 +174,11 @@ async def test_a_cancelled_change_is_done_whole_or_not_at_all(turns: int, tmp_pa
         destroy.cancel()
         await asyncio.gather(create, destroy, return_exceptions=True)
         # Whatever was left running has the lock; afterwards both names can be used again.
-        await node.lifecycle.create(["new", "old"], 0, 2 if "new" in node.directory.names("") else 1, Owner(),
+        await node.lifecycle.create(["new", "old"], 0, 2 if "new" in node.directory.names else 1, Owner(),
                                      if_not_exists=True) if turns > 100 else None  # fmt: skip
         async with node.directory.changes:
             known = set(node.lifecycle._catalog.records())
-            assert known == set(node.directory.names(""))
+            assert known == set(node.directory.names)
             assert all(not record.is_destroying for record in node.lifecycle._catalog.records().values())
 
 

@@ -131,7 +131,7 @@ def test_input_that_is_no_stream_of_frames_is_refused_after_its_frames(endpoint:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (("ls", "topic=b,"), ExitCode.USAGE, "selector is invalid"),
+        (("ls", "topic=b,,"), ExitCode.USAGE, "selector is invalid"),
         (("apply",), ExitCode.USAGE, "--specs"),
         (("apply", "a//b/c"), ExitCode.USAGE, "clean relative path"),
         (("apply", "a/b/c", "-l", "topic"), ExitCode.USAGE, "NAME=VALUE"),

@@ -406,3 +406,20 @@ async def test_calls_need_the_grants_of_grpc(secured: Secured) -> None:
     reader = await secured.token("mailbox.read:b@remote")
     assert (await call(secured, reader, "/admin/headers", {"receiver": "b@remote"})).status == 200
     assert (await call(secured, manager, "/admin/reenqueue", {"receiver": "b@remote"})).status == 200
+
+
+async def test_a_search_opens_only_mailboxes_on_which_the_caller_has_a_permission(secured: Secured) -> None:
+    """A lock or an id that no mailbox has is looked for in closed mailboxes, but not in those of others."""
+    async with secured.client() as client:
+        for name in ("mine/one", "mine/two", "others/one"):
+            await client.mailboxes.create(name)
+    opened = secured.server._node.opened_mailboxes
+    assert opened is not None
+    unknown = {"mid": "0" * 40, "lid": "1" * 40, "statusCode": "1"}
+    stranger = await secured.token("mailbox.receive:zzz")
+    assert (await call(secured, stranger, "/ack", unknown)).status == 500
+    assert (await call(secured, stranger, "/admin/fetchBlob", {"mid": "0" * 40})).status != 200
+    assert opened.all_opened() == []
+    mine = await secured.token("mailbox.receive:mine/*")
+    assert (await call(secured, mine, "/ack", unknown)).status == 500
+    assert sorted(log.name for log in opened.all_opened()) == ["mine/one", "mine/two"]

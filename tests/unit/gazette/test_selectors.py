@@ -43,6 +43,9 @@ MATCHING = {"inc-1": "a-val/a/1", "inc-2": "any", "inc-3": "val-1", "foo": "bar"
         ),
         ("logs=pageviews, source=mobile", (LabelTerm("logs", "pageviews"), LabelTerm("source", "mobile")), ()),
         ("app.gazette.dev/message-type=M", (LabelTerm("app.gazette.dev/message-type", "M"),), ()),
+        ("foo=bar,", (LabelTerm("foo", "bar"),), ()),
+        ("!foo, baz , ", (LabelTerm("baz"),), (LabelTerm("foo"),)),
+        ("foo, foo != bar", (LabelTerm("foo"),), (LabelTerm("foo", "bar"),)),
         ("inside,notinside", (LabelTerm("inside"), LabelTerm("notinside")), ()),
     ],
 )
@@ -56,7 +59,10 @@ def test_texts_denote_selectors(text: str, include: tuple[LabelTerm, ...], exclu
     ("text", "reason"),
     [
         ("bad label", "invalid at character 1, 'bad label'"),
-        ("foo=bar,", "invalid at character 9"),
+        (",", "invalid at character 1"),
+        ("foo,,", "invalid at character 5"),
+        ("foo, foo in (bar)", "any value of the label 'foo' and one for 'bar', which contradict each other"),
+        ("!foo, foo!=bar", "any value of the label 'foo' and one for 'bar', which contradict each other"),
         ("foo,,bar", "invalid at character 5"),
         ("foo in ()", "invalid at character 1"),
         ("foo in (a", "invalid at character 1"),

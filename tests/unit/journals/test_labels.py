@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tidelog_server.core.errors import InvalidNameError, InvalidRequestError
 from tidelog_server.core.names import check_journal_name, is_journal_channel, parse_vchannel_name
+from tidelog_server.core.sorted_names import NamePattern, SortedNames
 from tidelog_server.journals.labels import EVERY_JOURNAL, Selector, Term, check_labels, meta_labels
 
 VECTOR = Selector(
@@ -83,6 +84,74 @@ def test_invalid_labels_are_refused(labels: list[tuple[str, str]], problem: str)
         check_labels(labels)
 
 
+TYPE, SUBTYPE = "app.gazette.dev/message-type", "app.gazette.dev/message-subtype"
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ([("content-type", "")], "the value '' of label 'content-type' is not a media type"),
+        ([("content-type", "/json")], "is not a media type"),
+        ([("content-type", "application/")], "is not a media type"),
+        ([("content-type", "a/b/c")], "is not a media type"),
+        ([("content-type", "text/csv=1")], "is not a media type"),
+        ([(TYPE, "M")], f"label '{TYPE}' is set without label 'content-type'"),
+        ([(SUBTYPE, "S")], f"label '{SUBTYPE}' is set without label '{TYPE}'"),
+        ([(SUBTYPE, "S"), ("content-type", "text/csv")], f"label '{SUBTYPE}' is set without label '{TYPE}'"),
+    ],
+)
+def test_labels_that_describe_messages_need_one_another(labels: list[tuple[str, str]], problem: str) -> None:
+    with pytest.raises(InvalidRequestError, match=problem):
+        check_labels(labels)
+
+
+@pytest.mark.parametrize("content_type", ["text", "application/x-ndjson", "application/vnd.a+json", "a%b_c/d.e"])
+def test_media_types_are_taken(content_type: str) -> None:
+    labels = [("content-type", content_type), (TYPE, "M"), (SUBTYPE, "S")]
+    assert check_labels(labels) == tuple(sorted(labels))
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_allowed"),
+    [
+        (Selector((Term("foo"), Term("foo", "bar"))), False),
+        (Selector((), (Term("foo", "bar", is_prefix=True), Term("foo"))), False),
+        (Selector((Term("foo"),), (Term("foo", "bar"),)), True),
+        (Selector((Term("foo", "a"), Term("foo", "b"), Term("foo", "b", is_prefix=True))), True),
+        (Selector((Term("foo"), Term("foo"))), True),
+    ],
+)
+def test_terms_of_a_label_for_any_and_for_one_value_contradict_each_other(selector: Selector, is_allowed: bool) -> None:
+    if is_allowed:
+        selector.check()
+    else:
+        with pytest.raises(InvalidRequestError, match="label 'foo' and one for 'bar', which contradict each other"):
+            selector.check()
+
+
+LABELS = st.lists(st.tuples(st.sampled_from(["aa", "bb", "cc"]), st.text("ab", max_size=2)), max_size=6)
+
+
+@given(LABELS, st.builds(Term, st.sampled_from(["aa", "bb", "dd"]), st.text("ab", max_size=2), st.booleans()))
+def test_a_look_up_finds_what_a_comparison_with_each_label_finds(labels: list[tuple[str, str]], term: Term) -> None:
+    expected = any(
+        name == term.name and (term.value in ("", value) or (term.is_prefix and value.startswith(term.value)))
+        for name, value in labels
+    )
+    assert term.matches(tuple(sorted(set(labels)))) == expected
+
+
+@given(
+    st.sampled_from(["my/one", "my/one/part", "abcd"]),
+    st.builds(
+        Term, st.sampled_from(["name", "prefix"]), st.sampled_from(["", "m", "my", "my/", "my/one", "my/one/", "abcd"]),
+        st.booleans(),
+    ),
+)  # fmt: skip
+def test_implicit_labels_match_as_if_they_were_labels(journal: str, term: Term) -> None:
+    assert term.matches((), journal) == term.matches(meta_labels(journal))
+
+
 @pytest.mark.parametrize("name", ["abcd", "a/topic/part-000", "A+b=c%d/_.x", "x" * 512, "a/.../b"])
 def test_valid_names_are_taken(name: str) -> None:
     assert check_journal_name(name) == name
@@ -118,14 +187,14 @@ SELECTORS = st.builds(Selector, st.lists(TERMS, max_size=4).map(tuple), st.lists
 def test_a_selector_matches_only_journals_that_it_names(selector: Selector, name: str, topic: str) -> None:
     named = selector.journals()
 
-    if selector.matches((("topic", topic), *meta_labels(name))):
-        assert named is None or name in named
+    if selector.matches((("topic", topic),), name):
+        assert named is None or SortedNames((name,)).page(1, within=(named,)) == [name]
 
 
-def test_a_selector_names_journals_if_each_of_its_names_is_whole() -> None:
-    one, two = Term("name", "my/one"), Term("name", "my/two")
-    assert Selector((one, two, Term("topic"))).journals() == frozenset(("my/one", "my/two"))
-    for other in (Term("name"), Term("name", "my/", is_prefix=True)):
-        assert Selector((one, other)).journals() is None
-    assert Selector((Term("prefix", "my/"),)).journals() is None
+def test_a_selector_names_journals_if_each_of_its_names_has_a_value() -> None:
+    one, two, below = Term("name", "my/one"), Term("name", "my/two"), Term("name", "my/", is_prefix=True)
+    assert Selector((one, two, Term("topic"))).journals() == [NamePattern("my/one"), NamePattern("my/two")]
+    assert Selector((one, below)).journals() == [NamePattern("my/one"), NamePattern("my/", is_prefix=True)]
+    assert Selector((Term("prefix", "my/"), Term("topic"))).journals() == [NamePattern("my/", is_prefix=True)]
+    assert Selector((Term("name"),)).journals() is None
     assert Selector((), (one,)).journals() is None

@@ -117,6 +117,6 @@ def test_dead_letters_are_followed_over_any_number_of_mailboxes() -> None:
 
 def test_mailboxes_are_listed_in_order_of_name() -> None:
     catalog = filled(**dict.fromkeys(["orders/2", "orders/10", "other", "ä", "orders"], ""))
-    assert [each.name for each in catalog.after("", "")] == ["orders", "orders/10", "orders/2", "other", "ä"]
-    assert [each.name for each in catalog.after("orders/", "")] == ["orders/10", "orders/2"]
-    assert [each.name for each in catalog.after("orders", "orders/10")] == ["orders/2"]
+    assert catalog.names.page(9) == ["orders", "orders/10", "orders/2", "other", "ä"]
+    assert catalog.names.page(9, prefix="orders/") == ["orders/10", "orders/2"]
+    assert catalog.names.page(9, prefix="orders", after="orders/10") == ["orders/2"]

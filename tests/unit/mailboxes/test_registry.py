@@ -43,7 +43,7 @@ async def made(node: Node, name: str, **settings: object) -> MailboxRecord:
 
 
 def names(node: Node) -> list[str]:
-    return [record.name for record in node.mailboxes.list()]
+    return list(node.mailboxes.catalog.names)
 
 
 async def test_a_mailbox_is_created_found_configured_and_deleted(node: Node) -> None:
@@ -121,7 +121,7 @@ async def test_invalid_settings_change_nothing(node: Node) -> None:
             await node.mailboxes.create("more", changes, NO_TENANT)
         with pytest.raises(InvalidRequestError):
             await node.mailboxes.configure("jobs", changes)
-    assert list(node.mailboxes.list()) == [created]
+    assert list(node.mailboxes.catalog.records.values()) == [created]
 
 
 async def test_a_channel_without_its_mailbox_is_destroyed(node: Node, shared: SharedMemory) -> None:

@@ -38,6 +38,7 @@ from tidelog_server.rpc.columns.checks import check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.services.options import longest_wait_s
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import Verb
@@ -50,6 +51,7 @@ _STATES: Final = {
 }
 _OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
 
+_READERS: Final = frozenset((Verb.READ,))
 _MAX_ID_DIGITS: Final = 20
 
 
@@ -104,7 +106,7 @@ class BroadcastService:
             result = await self._broadcasts.broadcast(wanted)
         except ResourceAcquiredError as error:
             # The holder may be a broadcast that waits for the key and has no record yet.
-            if self._may_know(int(error.values["broadcast_id"]), if_unknown=False):
+            if await self._may_know(int(error.values["broadcast_id"]), Looks.of(self._node, context), if_unknown=False):
                 raise
             values = error.values
             raise ResourceAcquiredError(
@@ -119,7 +121,7 @@ class BroadcastService:
         await self._broadcasts.ack(request.broadcast_id, request.vchannels)
         return pb.AckResponse()
 
-    async def wait_acked(self, request: pb.WaitAckedRequest, _: Context) -> pb.WaitAckedResponse:
+    async def wait_acked(self, request: pb.WaitAckedRequest, context: Context) -> pb.WaitAckedResponse:
         """Wait for acknowledgements."""
         if request.mode not in pb.AckMode.values():
             raise InvalidRequestError(f"mode {request.mode} is unknown: use 1 (once) or 2 (all)", field="mode")
@@ -132,17 +134,18 @@ class BroadcastService:
             raise InvalidRequestError("nothing to wait for: set resource_key or broadcast_ids", field="resource_key")
         for broadcast_id in request.broadcast_ids:
             _check_id(broadcast_id)
-        known = self._known(request.broadcast_ids)
+        looks = Looks.of(self._node, context)
+        known = await self._known(request.broadcast_ids, looks)
         if name is None and not known:
             return pb.WaitAckedResponse(acked=True)
         waiting_for = await self._broadcasts.wait(
             known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
         # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.
-        shown = waiting_for if all(map(self._may_know, waiting_for)) else ()
-        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=shown)
+        are_known = all([await self._may_know(broadcast_id, looks) for broadcast_id in waiting_for])
+        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=waiting_for if are_known else ())
 
-    def _known(self, broadcast_ids: Sequence[int]) -> list[int]:
+    async def _known(self, broadcast_ids: Sequence[int], looks: Looks) -> list[int]:
         """Return those of ``broadcast_ids`` that the caller may see.
 
         Other ids are treated as if they had never been accepted: those at or below the highest floor count as finished.
@@ -152,14 +155,15 @@ class BroadcastService:
         """
         known = []
         for broadcast_id in broadcast_ids:
-            if self._may_know(broadcast_id):
+            if await self._may_know(broadcast_id, looks):
                 known.append(broadcast_id)
             elif broadcast_id > self._broadcasts.highest_floor:
                 raise BroadcastNotExistError(broadcast_id)
         return known
 
-    def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
+    async def _may_know(self, broadcast_id: int, looks: Looks, *, if_unknown: bool = True) -> bool:
         """Return whether the caller may see a broadcast: its own, or an open one on a vchannel that it may read."""
+        await looks.take()
         access, found = current_access(), self._broadcasts.find(broadcast_id)
         if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
             return True
@@ -167,8 +171,13 @@ class BroadcastService:
             return if_unknown
         if isinstance(found, Tombstone):
             return found.tenant == access.tenant.hex()
-        record = found.record
-        return record.tenant == access.tenant.hex() or any(access.may((Verb.READ,), name) for name in record.vchannels)
+        if found.record.tenant == access.tenant.hex():
+            return True
+        for channel in found.channels if access.candidates(_READERS) != [] else ():
+            await looks.take()
+            if access.may(_READERS, channel):
+                return True
+        return False
 
     async def list_broadcasts(self, request: pb.ListBroadcastsRequest, _: Context) -> pb.ListBroadcastsResponse:
         """List a page of broadcasts."""

@@ -1,7 +1,8 @@
 """ChannelService."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from string import ascii_lowercase, digits
+from typing import Any, Final
 
 from tidelog.v1 import channel_service_pb2 as pb
 from tidelog_server.channels.catalog import Owner
@@ -10,7 +11,6 @@ from tidelog_server.channels.lifecycle import ChannelState, Lifecycle
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_CHANNELS_PER_REQUEST,
-    MAX_LIST_PAGE,
     MAX_OWNER_FIELD_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
 )
@@ -21,17 +21,25 @@ from tidelog_server.core.names import (
     is_readable_system_channel,
 )
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
+from tidelog_server.core.sorted_names import NamePattern
+from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
-from tidelog_server.security.access import current_access, current_tenant
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import Found, page_of
+from tidelog_server.security.access import current_tenant
 from tidelog_server.security.grants import OF_CHANNELS
+
+# The first characters of names that are not reserved.
+_NOT_RESERVED: Final = [NamePattern(each, is_prefix=True) for each in digits + ascii_lowercase]
 
 
 class ChannelService:
     """Handlers of ChannelService."""
 
-    def __init__(self, lifecycle: Lifecycle, directory: Directory) -> None:
+    def __init__(self, lifecycle: Lifecycle, directory: Directory, node: LogNode) -> None:
         self._lifecycle = lifecycle
         self._directory = directory
+        self._node = node
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -88,53 +96,42 @@ class ChannelService:
         gone = await self._lifecycle.destroy(request.names, ignore_missing=request.ignore_missing, force=request.force)
         return pb.DestroyChannelsResponse(names=gone)
 
-    async def describe_channels(self, request: pb.DescribeChannelsRequest, _: Context) -> pb.DescribeChannelsResponse:
+    async def describe_channels(
+        self, request: pb.DescribeChannelsRequest, context: Context
+    ) -> pb.DescribeChannelsResponse:
         """Describe channels."""
         _check_names(request.names, _check_readable)
         for name in request.names:
             self._directory.ownership.check_here(name, name)
         if not request.ignore_missing:
             self._directory.check_exist(request.names)
-        missing = self._directory.missing(request.names)
-        absent = set(missing)
-        return pb.DescribeChannelsResponse(
-            channels=[_description(self._lifecycle.describe(name)) for name in request.names if name not in absent],
-            missing=missing,
-        )
+        response, looks = pb.DescribeChannelsResponse(), Looks.of(self._node, context)
+        for name in request.names:
+            # Looked up here: a channel may be destroyed during a turn.
+            if self._directory.missing((name,)):
+                response.missing.append(name)
+                continue
+            described = _description(self._lifecycle.describe(name))
+            response.channels.append(described)
+            await looks.take(1 + len(described.vchannels))
+        return response
 
-    async def list_channels(self, request: pb.ListChannelsRequest, _: Context) -> pb.ListChannelsResponse:
+    async def list_channels(self, request: pb.ListChannelsRequest, context: Context) -> pb.ListChannelsResponse:
         """List a page of channels."""
-        if request.page_size > MAX_LIST_PAGE:
-            raise InvalidRequestError(
-                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
-            )
-        # The token is the last name of the previous page, so channels may be created or destroyed between pages.
-        size = request.page_size or MAX_LIST_PAGE
-        # One more, to find out whether there is another page.
         has_system = request.include_system or request.prefix.startswith(RESERVED_PREFIX)
-        names = self._visible(request.prefix, request.page_token, size + 1, has_system=has_system)
-        page = names[:size]
-        return pb.ListChannelsResponse(
-            channels=[_description(self._lifecycle.describe_anywhere(name)) for name in page],
-            next_page_token=page[-1] if len(page) < len(names) else "",
-        )
 
-    def _visible(self, prefix: str, after: str, limit: int, *, has_system: bool) -> list[str]:
-        """Return the next names, at most ``limit``, on which the caller has a permission.
+        def find(name: str) -> Found[pb.ChannelDescription]:
+            if name not in names:
+                return None, 0
+            described = _description(self._lifecycle.describe_anywhere(name))
+            return described, 1 + len(described.vchannels)
 
-        Those of system channels only with ``has_system``.
-        """
-        access = current_access()
-        found: list[str] = []
-        while len(found) < limit and (names := self._directory.names(prefix, after=after, limit=limit)):
-            after = names[-1]
-            found += [
-                name
-                for name in names
-                if (has_system or not name.startswith(RESERVED_PREFIX))
-                and (access is None or access.may(OF_CHANNELS, name))
-            ]
-        return found[:limit]
+        names = self._directory.names
+        page = await page_of(
+            request, names, OF_CHANNELS, find, Looks.of(self._node, context), prefix=request.prefix,
+            within=None if has_system else _NOT_RESERVED,
+        )  # fmt: skip
+        return pb.ListChannelsResponse(channels=page.items, next_page_token=page.next_token)
 
 
 def _check_readable(name: str) -> str:

@@ -1,7 +1,6 @@
 """ClusterService: the owners of channels, and calls between nodes."""
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tidelog.v1 import cluster_service_pb2 as pb
@@ -10,12 +9,16 @@ from tidelog_server.channels.ownership import Ownership
 from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.cluster import NotLeaderError
-from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_LIST_PAGE, MAX_TICK_RANGE, OWNERS_LOOK_INTERVAL_S
+from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_TICK_RANGE
 from tidelog_server.core.names import check_existing_channel_name, is_mailbox_channel
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import Found
+from tidelog_server.rpc.lists.watches import Table, Wakes, Watch, wire_pages
 from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import OF_CHANNELS
 
 
 class ClusterService:
@@ -26,6 +29,7 @@ class ClusterService:
         self._ownership = ownership
         self._lifecycle = lifecycle
         self._node = node
+        self._wakes = Wakes(node, lambda: ownership.version)
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -76,22 +80,26 @@ class ClusterService:
 
         A response has the differences from the previous one: changes that cancel each other in between are not sent.
         """
-        told: dict[str, ChannelOwner] = {}
-        version = -1
-        watcher = asyncio.Event()
-        self._node.watchers.add(watcher)
-        try:
+        ownership, looks = self._ownership, Looks.of(self._node, context)
+        watch = Watch(Table(ownership.names, ownership.changes, OF_CHANNELS, self._visible_owner), looks)
+        with self._wakes.watching() as changed:
             while True:
                 self._node.admission.check_serving()
-                before, version = version, self._ownership.version
-                if before != version:
-                    owners = _visible(self._ownership.owners())
-                    for response in _changes(told, owners):
+                changed.clear()
+                difference = await watch.difference(ownership.nodes_version)
+                if difference is not None:
+                    async for page, is_last in wire_pages(difference.new, _owner_and_looks, looks):
+                        gone = difference.gone if is_last else ()
+                        response = pb.WatchOwnersResponse(owners=page, gone=gone, is_complete=is_last)
                         await context.write(response.SerializeToString())
-                    told = owners
-                await self._changed(watcher)
-        finally:
-            self._node.watchers.discard(watcher)
+                await changed.wait()
+                # Thousands of watches wake at once.
+                await looks.turn()
+
+    def _visible_owner(self, channel: str) -> Found[ChannelOwner]:
+        """Return the owner of a channel on which, or on whose mailbox, the caller has a permission."""
+        access = current_access()
+        return (self._ownership.owner(channel), 1) if access is None or access.may_locate(channel) else (None, 0)
 
     async def allocate_tick_range(
         self, request: pb.AllocateTickRangeRequest, _: Context
@@ -110,36 +118,13 @@ class ClusterService:
         await self._lifecycle.note_created(request.names)
         return pb.NoteChannelsResponse()
 
-    async def _changed(self, watcher: asyncio.Event) -> None:
-        """Wait until an owner may have changed or the node stops, at most OWNERS_LOOK_INTERVAL_S."""
-        watcher.clear()
-        try:
-            async with asyncio.timeout(OWNERS_LOOK_INTERVAL_S):
-                await watcher.wait()
-        except TimeoutError:
-            return
-
-
-def _changes(told: Mapping[str, ChannelOwner], owners: Mapping[str, ChannelOwner]) -> Iterator[pb.WatchOwnersResponse]:
-    """Yield the differences from ``told``, in pages; the last page has ``is_complete`` set."""
-    new = [_owner(owner) for name, owner in owners.items() if told.get(name) != owner]
-    gone = [name for name in told if name not in owners]
-    pages = [new[begin : begin + MAX_LIST_PAGE] for begin in range(0, len(new), MAX_LIST_PAGE)] or [[]]
-    for page in pages[:-1]:
-        yield pb.WatchOwnersResponse(owners=page)
-    yield pb.WatchOwnersResponse(owners=pages[-1], gone=gone, is_complete=True)
-
-
-def _visible(owners: dict[str, ChannelOwner]) -> dict[str, ChannelOwner]:
-    """Return the owners of the channels on which, or on whose mailboxes, the caller has a permission."""
-    access = current_access()
-    if access is None:
-        return owners
-    return {name: owner for name, owner in owners.items() if access.may_locate(name)}
-
 
 def _owner(owner: ChannelOwner) -> pb.ChannelOwner:
     return pb.ChannelOwner(channel=owner.channel, node_id=owner.node_id, address=owner.address, term=owner.term)
+
+
+def _owner_and_looks(owner: ChannelOwner) -> Found[pb.ChannelOwner]:
+    return _owner(owner), 1
 
 
 def _check_names(names: Any) -> None:

@@ -1,14 +1,13 @@
 """GroupService: consumer groups, with their positions and members."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_COMMITS_PER_REQUEST,
     MAX_GROUP_CHANNELS_PER_REQUEST,
-    MAX_LIST_PAGE,
 )
 from tidelog_server.core.names import check_group_name, parse_vchannel_name
 from tidelog_server.core.ticks import physical_ms
@@ -17,11 +16,15 @@ from tidelog_server.groups.types import GroupState, PositionState
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.columns.pages import start_of
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.members import MemberCall, subscriber
-from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_GROUPS
+
+# Reading a position that is in memory takes this part of a look.
+_POSITIONS_PER_LOOK: Final = 16
 
 
 class GroupService:
@@ -46,7 +49,7 @@ class GroupService:
             "JoinGroup": self.join_group,
         }
 
-    async def create_group(self, request: pb.CreateGroupRequest, _: Context) -> pb.CreateGroupResponse:
+    async def create_group(self, request: pb.CreateGroupRequest, context: Context) -> pb.CreateGroupResponse:
         """Create a group."""
         check_group_name(request.group)
         _check_channels(request.channels)
@@ -54,15 +57,15 @@ class GroupService:
         state = await self._groups.create(
             request.group, request.channels, start, if_not_exists=request.if_not_exists, subscriber=subscriber()
         )
-        return pb.CreateGroupResponse(group=self._description(state))
+        return pb.CreateGroupResponse(group=await self._description(state, context))
 
-    async def alter_group(self, request: pb.AlterGroupRequest, _: Context) -> pb.AlterGroupResponse:
+    async def alter_group(self, request: pb.AlterGroupRequest, context: Context) -> pb.AlterGroupResponse:
         """Change subscriptions."""
         check_group_name(request.group)
         _check_channels([*request.subscribe, *request.unsubscribe])
         start = start_of(request.start, self._node.store.wal_name) if request.HasField("start") else None
         state = await self._groups.alter(request.group, request.subscribe, request.unsubscribe, start, subscriber())
-        return pb.AlterGroupResponse(group=self._description(state))
+        return pb.AlterGroupResponse(group=await self._description(state, context))
 
     async def destroy_group(self, request: pb.DestroyGroupRequest, _: Context) -> pb.DestroyGroupResponse:
         """Destroy a group."""
@@ -70,59 +73,64 @@ class GroupService:
         existed = await self._groups.destroy(request.group, ignore_missing=request.ignore_missing, force=request.force)
         return pb.DestroyGroupResponse(existed=existed)
 
-    async def describe_group(self, request: pb.DescribeGroupRequest, _: Context) -> pb.DescribeGroupResponse:
+    async def describe_group(self, request: pb.DescribeGroupRequest, context: Context) -> pb.DescribeGroupResponse:
         """Return a group with its lag."""
         check_group_name(request.group)
         state = await self._groups.describe_with_lag(request.group)
-        return pb.DescribeGroupResponse(group=self._description(state))
+        return pb.DescribeGroupResponse(group=await self._description(state, context))
 
-    async def list_groups(self, request: pb.ListGroupsRequest, _: Context) -> pb.ListGroupsResponse:
+    async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         """List a page of groups."""
-        if request.page_size > MAX_LIST_PAGE:
-            raise InvalidRequestError(
-                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
-            )
-        names = self._groups.names(request.prefix, request.channel, request.page_token)
-        if (access := current_access()) is not None:
-            names = [name for name in names if access.may(OF_GROUPS, name)]
-        page = names[: request.page_size or MAX_LIST_PAGE]
-        return pb.ListGroupsResponse(
-            groups=map(self._summary, page), next_page_token=page[-1] if len(page) < len(names) else ""
-        )
+
+        def find(name: str) -> Found[pb.GroupSummary]:
+            taken = len(self._groups.durable.of_group(name)) // _POSITIONS_PER_LOOK
+            if not self._groups.exists(name):
+                return None, 0
+            if request.channel and not self._groups.subscribed(name, request.channel):
+                return None, taken
+            return self._summary(name), 1 + taken
+
+        looks = Looks.of(self._node, context)
+        page = await page_of(request, self._groups.names, OF_GROUPS, find, looks, prefix=request.prefix)
+        return pb.ListGroupsResponse(groups=page.items, next_page_token=page.next_token)
 
     async def commit_positions(self, request: pb.CommitPositionsRequest, _: Context) -> pb.CommitPositionsResponse:
         """Move positions forward."""
         await self._groups.commit_and_wait(commits_of(request.positions, MAX_COMMITS_PER_REQUEST, at_least=1))
         return pb.CommitPositionsResponse()
 
-    async def seek_group(self, request: pb.SeekGroupRequest, _: Context) -> pb.SeekGroupResponse:
+    async def seek_group(self, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupResponse:
         """Set positions."""
         check_group_name(request.group)
         start = start_of(request.to, self._node.store.wal_name)
         state = await self._groups.seek(request.group, request.vchannels, start)
-        return pb.SeekGroupResponse(positions=map(self._position, state.positions))
+        return pb.SeekGroupResponse(positions=await self._positions(state, Looks.of(self._node, context)))
 
     async def join_group(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve a member."""
         await MemberCall(self._groups, self._node, context).run(requests)
 
-    def _description(self, state: GroupState) -> pb.GroupDescription:
-        name = state.record.name
-        return pb.GroupDescription(
-            name=name,
-            created_tick=state.record.created_tick,
-            positions=map(self._position, state.positions),
-            members=[
-                pb.GroupMember(
-                    member_id=member.member_id,
-                    description=member.description,
-                    channels=sorted(member.channels),
-                    vchannels=vchannels,
-                    expires_in_ms=round(expires_in_s * 1_000),
-                )
-                for member, vchannels, expires_in_s in self._groups.sessions.members(name)
-            ],
-        )
+    async def _description(self, state: GroupState, context: Context) -> pb.GroupDescription:
+        name, looks = state.record.name, Looks.of(self._node, context)
+        described = pb.GroupDescription(name=name, created_tick=state.record.created_tick)
+        described.positions.extend(await self._positions(state, looks))
+        for member, vchannels, expires_in_s in self._groups.sessions.members(name):
+            described.members.add(
+                member_id=member.member_id,
+                description=member.description,
+                channels=sorted(member.channels),
+                vchannels=vchannels,
+                expires_in_ms=round(expires_in_s * 1_000),
+            )
+            await looks.take(1 + len(vchannels) // _POSITIONS_PER_LOOK)
+        return described
+
+    async def _positions(self, state: GroupState, looks: Looks) -> list[pb.GroupPosition]:
+        found = []
+        for position in state.positions:
+            found.append(self._position(position))
+            await looks.take()
+        return found
 
     def _position(self, state: PositionState) -> pb.GroupPosition:
         position, lag = state.position, state.lag

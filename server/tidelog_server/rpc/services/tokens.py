@@ -8,12 +8,14 @@ from tidelog_server.core.callers import is_clean
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     DEFAULT_TOKEN_LIFETIME_MS,
-    MAX_LIST_PAGE,
     MAX_TOKEN_DESCRIPTION_BYTES,
     MAX_TOKEN_LIFETIME_MS,
 )
 from tidelog_server.core.names import shown
+from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import ANYTHING, Found, page_of
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import GrantError, parse_grants
 from tidelog_server.security.service import Security
@@ -23,8 +25,9 @@ from tidelog_server.security.tokens import TokenRecord, is_token_id
 class TokenService:
     """Handlers of TokenService."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: Security, node: LogNode) -> None:
         self._security = security
+        self._node = node
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -65,26 +68,18 @@ class TokenService:
         await self._security.administrator_made()
         return pb.CreateTokenResponse(token=made.text, description=_description(record))
 
-    async def list_tokens(self, request: pb.ListTokensRequest, _: Context) -> pb.ListTokensResponse:
+    async def list_tokens(self, request: pb.ListTokensRequest, context: Context) -> pb.ListTokensResponse:
         """List a page of tokens."""
-        if request.page_size > MAX_LIST_PAGE:
-            raise InvalidRequestError(
-                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
-            )
-        now_ms = self._security.now_ms()
-        found = sorted(
-            (
-                (token_id, record)
-                for token_id, record in self._security.tokens.records.items()
-                if token_id > request.page_token and (request.all or record.is_valid(now_ms))
-            ),
-            key=lambda pair: pair[0],
-        )
-        page = found[: request.page_size or MAX_LIST_PAGE]
-        return pb.ListTokensResponse(
-            tokens=[_description(record) for _, record in page],
-            next_page_token=page[-1][0] if len(page) < len(found) else "",
-        )
+        now_ms, tokens = self._security.now_ms(), self._security.tokens
+
+        def find(token_id: str) -> Found[pb.TokenDescription]:
+            record = tokens.records.get(token_id)
+            if record is None or not (request.all or record.is_valid(now_ms)):
+                return None, 0
+            return _description(record), 1 + len(record.grants.all)
+
+        page = await page_of(request, tokens.ids, ANYTHING, find, Looks.of(self._node, context))
+        return pb.ListTokensResponse(tokens=page.items, next_page_token=page.next_token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest, _: Context) -> pb.RevokeTokenResponse:
         """Revoke a token."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import MAX_REMEMBERED_LOCKS
 from tidelog_server.mailboxes.mailbox import MailboxLog
@@ -19,12 +20,15 @@ from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.mailboxes.registry import Mailboxes
 from tidelog_server.rpc.calls import CallSupervisor, Method
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import candidates
 from tidelog_server.rpc.services.mailboxes.bodies import Bodies
 from tidelog_server.rpc.web.context import HttpContext
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_MAILBOXES, Verb
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["MailboxService"]
+_MANAGERS: Final = frozenset((Verb.MAILBOX_MANAGE,))
 _Result = TypeVar("_Result")
 
 
@@ -109,55 +113,76 @@ class WebCalls:
     async def holder_of_lock(self, request: web.Request, lock_id: bytes) -> Holder | None:
         """Return the leased message under a lock, in a mailbox of this node on which the caller has a permission."""
 
-        async def find() -> Holder | None:
+        async def find(looks: Looks) -> Holder | None:
             name = self._mailbox_of_lock.get(lock_id)
             first = self._opened.opened_by_name(name) if name is not None and self.exists(name) else None
-            return await self._find(lambda log: log.state.locks.message_of(lock_id), first)
+            return await self._find(lambda log: log.state.locks.message_of(lock_id), looks, first)
 
         return await self._searched(request, find)
 
     async def holder_of_key(self, request: web.Request, key: str) -> Holder | None:
         """Return the message that was sent with a deduplication key, if a mailbox of this node still has it."""
-        return await self._searched(request, lambda: self._find(lambda log: log.state.keys.get(key, (0, 0))[0], None))
+        return await self._searched(
+            request, lambda looks: self._find(lambda log: log.state.keys.get(key, (0, 0))[0], looks, None)
+        )
 
     async def leasing(self, request: web.Request) -> list[str]:
         """Return the mailboxes of this node with leases that the caller manages. Raises RefusedCallError."""
 
-        async def find() -> list[str]:
+        async def find(looks: Looks) -> list[str]:
             access = current_access()
             if access is not None:
                 access.require_somewhere(Verb.MAILBOX_MANAGE)
-            logs = [log for log in self._opened.all_opened() if log.state.leases]
-            return [log.name for log in logs if access is None or access.may((Verb.MAILBOX_MANAGE,), log.name)]
+            names = self._visible(_MANAGERS, looks)
+            return [name async for name in names if (log := self._opened_or_none(name)) and log.state.leases]
 
         return await self._searched(request, find)
 
-    async def _searched(self, request: web.Request, job: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _searched(self, request: web.Request, job: Callable[[Looks], Awaitable[_Result]]) -> _Result:
         found: list[_Result] = []
+        node = self._opened.context.node
 
         async def run() -> None:
-            found.append(await job())
+            found.append(await job(Looks.of(node, _as_context(context))))
 
-        await self._search(Pending(pb.ListMailboxesRequest, 0), _as_context(HttpContext(request, run)))
+        context = HttpContext(request, run)
+        await self._search(Pending(pb.ListMailboxesRequest, 0), _as_context(context))
         return found[0]
 
-    async def _find(self, message_of: Callable[[MailboxLog], int], first: MailboxLog | None) -> Holder | None:
+    async def _visible(self, verbs: frozenset[Verb], looks: Looks) -> AsyncIterator[str]:
+        """Yield the mailboxes of this node on which the caller has one of ``verbs``, in turns."""
+        access = current_access()
+        async for name in candidates(self._registry.catalog.names, verbs, looks):
+            if self._registry.is_own(name) and (access is None or access.may(verbs, name)):
+                yield name
+
+    def _opened_or_none(self, name: str) -> MailboxLog | None:
+        record = self._registry.catalog.records.get(name)
+        return None if record is None else self._opened.opened(record.mailbox_id)
+
+    async def _find(
+        self, message_of: Callable[[MailboxLog], int], looks: Looks, first: MailboxLog | None
+    ) -> Holder | None:
         """Return the message that ``message_of`` finds in a mailbox, ``first`` before others, the open before the rest.
 
-        After a start, the mailboxes that are not open yet are opened one after another.
+        After a start, the mailboxes that are not open yet are opened one after another; only those on which the caller
+        has a permission.
         """
         if first is not None and (found := await self._held(first, message_of)):
             return found
-        opened = self._opened.all_opened()
-        for log in opened:
-            if found := await self._held(log, message_of):
+        closed = list[str]()
+        async for name in self._visible(OF_MAILBOXES, looks):
+            if (log := self._opened_or_none(name)) is None:
+                closed.append(name)
+            elif found := await self._held(log, message_of):
                 return found
-        for name in set(self._registry.own_names()).difference(log.name for log in opened):
+        for name in closed:
             try:
                 log = await self._opened.open(name)
-            except (MailboxNotExistError, DataLossError):
-                # Deleted meanwhile; or damaged, which calls on it report.
+            except (MailboxNotExistError, NotOwnerError, DataLossError):
+                # Deleted or moved meanwhile; or damaged, which calls on it report.
                 continue
+            await looks.take()
             if found := await self._held(log, message_of):
                 return found
         return None

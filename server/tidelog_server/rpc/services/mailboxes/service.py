@@ -1,28 +1,33 @@
 """MailboxService: create, configure, describe, list and delete mailboxes."""
 
 from collections.abc import Callable
-from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_LIST_PAGE
 from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.names import check_mailbox_name
+from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.catalog import MailboxRecord
 from tidelog_server.mailboxes.registry import Mailboxes
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
 from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
-from tidelog_server.security.access import current_access, current_tenant
+from tidelog_server.security.access import current_tenant
 from tidelog_server.security.grants import OF_MAILBOXES
+
+# Converting the settings of a mailbox takes as long as this number of looks.
+_LOOKS_PER_MAILBOX: Final = 4
 
 
 class MailboxService:
     """Handlers of MailboxService. Those of calls on messages are in ``calls`` and ``stream``."""
 
-    def __init__(self, mailboxes: Mailboxes, calls: MailboxCalls, operations: OperateCalls) -> None:
+    def __init__(self, mailboxes: Mailboxes, calls: MailboxCalls, operations: OperateCalls, node: LogNode) -> None:
         self._mailboxes = mailboxes
+        self._node = node
         self._calls = calls
         self._operations = operations
 
@@ -60,19 +65,17 @@ class MailboxService:
         counts = await self._calls.counts(record.name)
         return pb.DescribeMailboxResponse(mailbox=mailbox(record), counts=counts)
 
-    async def list_mailboxes(self, request: pb.ListMailboxesRequest, _: Context) -> pb.ListMailboxesResponse:
+    async def list_mailboxes(self, request: pb.ListMailboxesRequest, context: Context) -> pb.ListMailboxesResponse:
         """List a page of mailboxes."""
-        if request.page_size > MAX_LIST_PAGE:
-            raise InvalidRequestError(
-                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
-            )
-        size = request.page_size or MAX_LIST_PAGE
-        visible = filter(_is_visible, self._mailboxes.list(request.prefix, request.page_token))
-        # One more, to find out whether there is another page.
-        found = list(islice(visible, size + 1))
-        return pb.ListMailboxesResponse(
-            mailboxes=map(mailbox, found[:size]), next_page_token=found[size - 1].name if size < len(found) else ""
-        )
+        catalog = self._mailboxes.catalog
+
+        def find(name: str) -> Found[pb.Mailbox]:
+            record = catalog.records.get(name)
+            return (None, 0) if record is None else (mailbox(record), _LOOKS_PER_MAILBOX)
+
+        looks = Looks.of(self._node, context)
+        page = await page_of(request, catalog.names, OF_MAILBOXES, find, looks, prefix=request.prefix)
+        return pb.ListMailboxesResponse(mailboxes=page.items, next_page_token=page.next_token)
 
     async def delete_mailbox(self, request: pb.DeleteMailboxRequest, _: Context) -> pb.DeleteMailboxResponse:
         """Delete a mailbox."""
@@ -119,9 +122,3 @@ def _wire_settings(settings: MailboxSettings) -> pb.MailboxSettings:
         max_messages=settings.max_messages,
         max_body_bytes=settings.max_body_bytes,
     )
-
-
-def _is_visible(record: MailboxRecord) -> bool:
-    """Return whether the caller has a permission on a mailbox."""
-    access = current_access()
-    return access is None or access.may(OF_MAILBOXES, record.name)

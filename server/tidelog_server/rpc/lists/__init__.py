@@ -1,0 +1,1 @@
+"""Lists and watches in bounded steps: pages, differences, and the looks that they take."""
