@@ -208,6 +208,31 @@ async def test_messages_are_fetched_in_the_order_in_which_they_are_due(kind: Mai
     assert fetched == [sent[place].mid for place in (1, 3, 2, 0)]
 
 
+async def test_the_message_with_the_smallest_send_when_is_fetched_first(kind: MailboxKind, inbox: str) -> None:
+    delays = [timedelta(), timedelta(seconds=-60), timedelta(seconds=-30), timedelta(days=-3_000)]
+    sent = [await enqueued(kind, inbox, delay=delay) for delay in delays]
+    sent += [await enqueued(kind, inbox, send_when=kind.now() - timedelta(seconds=45))]
+    assert [each.send_when for each in sent[:-1]] == [each.received_at + each.delay for each in sent[:-1]]  # type: ignore[operator]  # see above
+    fetched = [await kind.messages.fetch_and_lock_latest(inbox, timedelta(hours=1)) for _ in sent]
+    assert [each.mid for each in fetched] == [sent[place].mid for place in (3, 1, 4, 2, 0)]
+    assert [each.send_when for each in fetched] == [sent[place].send_when for place in (3, 1, 4, 2, 0)]
+
+
+async def test_rejected_and_expired_messages_keep_their_place(kind: MailboxKind, inbox: str) -> None:
+    sent = [await enqueued(kind, inbox) for _ in range(4)]
+    first = await kind.messages.fetch_and_lock_latest(inbox, timedelta(hours=1))
+    await kind.messages.ack(key_of(first), lock_of(first), AckStatus.REJECTED)
+    assert (await kind.messages.fetch_and_lock_latest(inbox, kind.unit)).mid == sent[0].mid
+    second = await kind.messages.fetch_and_lock_latest(inbox, timedelta(hours=1))
+    assert second.mid == sent[1].mid
+    await kind.pass_time(kind.unit)
+    # Rejected after the lease of the first one has ended, and sent before those that wait.
+    await kind.messages.ack(key_of(second), lock_of(second), AckStatus.REJECTED)
+    fetched = [await kind.messages.fetch_and_lock_latest(inbox, timedelta(hours=1)) for _ in sent]
+    assert [each.mid for each in fetched] == [each.mid for each in sent]
+    assert [each.status for each in fetched[:2]] == [AckStatus.TIMEOUT, AckStatus.REJECTED]
+
+
 async def test_a_leased_message_is_invisible_to_others(kind: MailboxKind, inbox: str) -> None:
     await enqueued(kind, inbox)
     await kind.messages.fetch_and_lock_latest(inbox, timedelta(hours=1))

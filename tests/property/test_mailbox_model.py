@@ -154,11 +154,12 @@ def outgoing(box: Mailbox) -> Outgoing:
         chance.randbytes(chance.randint(0, 20)),
         {"h": "v"} if chance.random() < 0.2 else {},
         delay_ms=chance.choice([None, None, 0, 1, 50, 1_000]),
-        due_ms=chance.choice([None, None, None, now_ms - 5, now_ms, now_ms + 1, now_ms + 60]),
+        due_ms=chance.choice([None, None, None, 0, now_ms - 5, now_ms, now_ms + 1, now_ms + 60]),
         priority=chance.choice([0, 0, 0, 1, 255]),
         group=chance.choice(box.groups),
         key=chance.choice(["", "", "", "k", "l"]),
         ttl_ms=chance.choice([None, None, 0, 1, 40, 2_000]),
+        overdue_ms=chance.choice([None, None, None, None, 0, 1, 70, now_ms + 1]),
     )
 
 
@@ -167,8 +168,10 @@ def draft_of(box: Mailbox, message: Outgoing) -> Draft:
     now, defaults = box.step.now, box.settings
     delay_ms = defaults.delay_ms if message.delay_ms is None else message.delay_ms
     due = now + ticks(delay_ms) if delay_ms else 0
+    if message.overdue_ms is not None:
+        due = max(1, now - ticks(message.overdue_ms)) if message.overdue_ms else 0
     if message.due_ms is not None:
-        due = ticks(message.due_ms) if ticks(message.due_ms) > now else 0
+        due = max(1, ticks(message.due_ms))
     ttl_ms = defaults.ttl_ms if message.ttl_ms is None else message.ttl_ms
     expires = now + ticks(ttl_ms) if ttl_ms else 0
     return Draft(message.body, due, expires, message.priority, message.group, message.key)

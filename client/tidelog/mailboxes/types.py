@@ -41,8 +41,8 @@ class OutgoingMessage:
         body: The body; at most ``max_body_bytes`` of the mailbox. Empty with ``blob_key``.
         headers: Headers for the application: at most 64, 8 KiB in total.
         delay: Delay from now, at most 366 days. None for that of the mailbox.
-        due: Time from which the message is available, with a time zone; at once if it is in the past. Excludes
-            ``delay``.
+        due: Time from which the message is available, with a time zone. One in the past means at once, before messages
+            that became due later. Excludes ``delay``.
         priority: Messages with a greater priority are delivered first: 0 to 255.
         group: Messages of a group are delivered one at a time, in the order in which they were sent. Empty for no
             group. At most 256 bytes.
@@ -50,6 +50,8 @@ class OutgoingMessage:
             key. At most 256 bytes.
         ttl: Time after which the message expires unless it was delivered; 0 for never. None for that of the mailbox.
         blob_key: Key of a stored blob that is the body; see ``AsyncBlobCalls``. Empty if the body is given.
+        overdue: Time for which the message is due already: it is available at once, before messages that became due
+            later. Excludes ``delay`` and ``due``.
     """
 
     body: bytes
@@ -61,24 +63,29 @@ class OutgoingMessage:
     dedup_key: str = ""
     ttl: Duration | None = None
     blob_key: bytes = b""
+    overdue: Duration | None = None
 
     def to_wire(self) -> pb.OutgoingMessage:
         """Return the message in protobuf, for the client.
 
         Raises:
-            ValueError: ``delay`` and ``due`` are both set, ``due`` has no time zone, or a number cannot be encoded.
+            ValueError: Two of ``delay``, ``due`` and ``overdue`` are set, ``due`` has no time zone, or a number cannot
+                be encoded.
             TypeError: A field has another type.
         """
         if not isinstance(self.body, bytes):
             # Protobuf takes None for an empty body.
             raise TypeError(f"the body is of type {type(self.body).__name__}, expected bytes")
         given: dict[str, Any] = {}
+        times = [name for name in ("delay", "due", "overdue") if getattr(self, name) is not None]
+        if len(times) > 1:
+            raise ValueError(f"{' and '.join(times)} are both set: use one of them")
         if self.delay is not None:
-            if self.due is not None:
-                raise ValueError("delay and due are both set: use one of them")
             given["delay_ms"] = duration_ms("delay", self.delay)
-        elif self.due is not None:
+        if self.due is not None:
             given["due_ms"] = _due_ms(self.due)
+        if self.overdue is not None:
+            given["overdue_ms"] = duration_ms("overdue", self.overdue)
         if self.ttl is not None:
             given["ttl_ms"] = duration_ms("ttl", self.ttl)
         return with_fields(

@@ -87,12 +87,13 @@ class BlobTable:
 
 @dataclass(slots=True)
 class _Row:
-    """A message that is not confirmed; the lock id is empty without a lease."""
+    """A message that is not confirmed; ``number`` grows with each, and the lock id is empty without a lease."""
 
     mid: bytes
     receiver: str
     received_at: datetime
     send_when: datetime
+    number: int
     status: AckStatus = AckStatus.NOT_DELIVERED
     deliveries: int = 0
     lid: bytes = b""
@@ -104,7 +105,7 @@ class MessageTable:
     def __init__(self) -> None:
         self._rows: dict[bytes, _Row] = {}
         self._confirmed: set[bytes] = set()
-        # For each mailbox its messages without a lease: a heap by due time, then by a number that grows.
+        # For each mailbox its messages without a lease: a heap by due time, then by number.
         self._waiting: dict[str, list[tuple[datetime, int, bytes]]] = {}
         self._number = itertools.count()
         # Ends of leases, as a heap; entries of acknowledged leases are skipped, and removed when most are of this kind.
@@ -121,7 +122,7 @@ class MessageTable:
         mid = bytes(message.mid.bytes()) if message.mid else b""
         if mid in self._rows or mid in self._confirmed:
             raise duplicate_message(mid.hex())
-        row = _Row(mid, message.receiver(), now, send_when)
+        row = _Row(mid, message.receiver(), now, send_when, next(self._number))
         self._waiting.setdefault(message.sender(), [])
         self._wait(row)
         self._rows[mid] = row
@@ -200,7 +201,7 @@ class MessageTable:
         self._wait(row)
 
     def _wait(self, row: _Row) -> None:
-        entry = (row.send_when, next(self._number), row.mid)
+        entry = (row.send_when, row.number, row.mid)
         heapq.heappush(self._waiting.setdefault(row.receiver, []), entry)
 
 

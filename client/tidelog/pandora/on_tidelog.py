@@ -213,15 +213,16 @@ class AsyncTidelogMessageStore:
 
 def _outgoing(message: Message, mid: str, attempt: str) -> OutgoingMessage:
     headers = {"mid": mid, "sender": message.sender(), "receiver": message.receiver(), "attempt": attempt}
-    delay = None
+    delay = overdue = None
     if message.send_when is not None:
         headers["send_when"] = message.send_when.astimezone(UTC).isoformat()
     elif message.delay:
         headers["delay"] = str(message.delay // _MICROSECOND * _NS_PER_US)
         # Rounded up: not due before its time.
-        delay = timedelta(milliseconds=-(-max(message.delay, timedelta()) // _SHORTEST_LEASE))
+        exact = timedelta(milliseconds=-(-message.delay // _SHORTEST_LEASE))
+        delay, overdue = (exact, None) if exact >= timedelta() else (None, -exact)
     due = None if message.send_when is None else max(message.send_when, _EPOCH)
-    return OutgoingMessage(encode_values(message.body), headers, delay, due, dedup_key=mid)
+    return OutgoingMessage(encode_values(message.body), headers, delay, due, dedup_key=mid, overdue=overdue)
 
 
 def _mid_of(headers: Mapping[str, str], body: bytes) -> SHA1Key:

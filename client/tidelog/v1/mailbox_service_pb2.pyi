@@ -209,7 +209,7 @@ class ResumeMailboxResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class OutgoingMessage(_message.Message):
-    __slots__ = ("body", "headers", "delay_ms", "due_ms", "priority", "group", "dedup_key", "ttl_ms", "blob_key")
+    __slots__ = ("body", "headers", "delay_ms", "due_ms", "overdue_ms", "priority", "group", "dedup_key", "ttl_ms", "blob_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +221,7 @@ class OutgoingMessage(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_MS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     DEDUP_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -230,12 +231,13 @@ class OutgoingMessage(_message.Message):
     headers: _containers.ScalarMap[str, str]
     delay_ms: int
     due_ms: int
+    overdue_ms: int
     priority: int
     group: str
     dedup_key: str
     ttl_ms: int
     blob_key: bytes
-    def __init__(self, body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., priority: _Optional[int] = ..., group: _Optional[str] = ..., dedup_key: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., blob_key: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., overdue_ms: _Optional[int] = ..., priority: _Optional[int] = ..., group: _Optional[str] = ..., dedup_key: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., blob_key: _Optional[bytes] = ...) -> None: ...
 
 class SendRequest(_message.Message):
     __slots__ = ("mailbox", "messages", "bodies")

@@ -25,14 +25,12 @@ from tidelog_server.core.limits import (
     LOCK_BYTES,
     MAX_DEDUP_KEY_BYTES,
     MAX_DEDUP_KEYS,
-    MAX_MAILBOX_BATCH,
     MAX_MAILBOX_DELAY_MS,
     MAX_MESSAGE_GROUP_BYTES,
-    MAX_MESSAGE_HEADERS,
-    MAX_MESSAGE_HEADERS_BYTES,
     MAX_PRIORITY,
 )
 from tidelog_server.core.mailboxes import MailboxSettings, MessageState
+from tidelog_server.core.message_checks import MS_PER_YEAR_9999, check_count, check_headers, check_ms, check_text
 from tidelog_server.core.ticks import LOGICAL_BITS, compose, physical_ms
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
@@ -77,8 +75,9 @@ class Outgoing(NamedTuple):
     Attributes:
         body: The body; empty if it is a blob that is stored already.
         headers: Headers of the application.
-        delay_ms: Delay from now; None for ``due_ms``, or for the delay of the mailbox if that is None too.
+        delay_ms: Delay from now; None for one of the next two, or for the delay of the mailbox if they are None too.
         due_ms: Absolute time in milliseconds since the epoch.
+        overdue_ms: Time for which it is due already.
         priority: 0 to 255.
         group: Name of the group; empty for no group.
         key: Deduplication key; empty for none.
@@ -96,6 +95,7 @@ class Outgoing(NamedTuple):
     ttl_ms: int | None = None
     blob_key: bytes = b""
     blob_bytes: int = 0
+    overdue_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,10 @@ class LockFailures:
     failures: list[tuple[bytes, TidelogServerError]] = field(default_factory=list)
 
 
+def _ticks(ms: int) -> int:
+    return ms << LOGICAL_BITS
+
+
 # -- Time passes -------------------------------------------------------------------------------------------
 
 
@@ -187,9 +191,13 @@ def pass_time(step: Step) -> None:
 def _give_back(
     step: Step, message_id: int, how: LockEnd, from_tick: int, delay_ms: int | None, *, is_final: bool = False
 ) -> None:
-    """End the lease of a message without confirmation: it waits again, or is exhausted."""
+    """End the lease of a message without confirmation: it waits again, or is exhausted.
+
+    Without a delay it is due since it was due before, so those that became due later do not overtake it.
+    """
     state, settings = step.state, step.settings
-    deliveries = state.rows.deliveries[state.rows.find(message_id)]
+    row = state.rows.find(message_id)
+    deliveries = state.rows.deliveries[row]
     is_acknowledged = how is LockEnd.ACKNOWLEDGED
     if is_final or 0 < settings.max_deliveries <= deliveries:
         kind = EventType.EXHAUSTED_BY_REJECTION if is_acknowledged else EventType.EXHAUSTED_BY_TIMEOUT
@@ -197,7 +205,7 @@ def _give_back(
         state.exhaust(message_id, how)
         return
     delay_ms = settings.backoff_after(deliveries) if delay_ms is None else delay_ms
-    due_tick = from_tick + _ticks(delay_ms)
+    due_tick = from_tick + _ticks(delay_ms) if delay_ms else state.rows.due[row]
     step.outbox.add_ids(EventType.REJECTED if is_acknowledged else EventType.LEASE_EXPIRED, (message_id,), due_tick)
     state.released(message_id, how, due_tick)
 
@@ -207,7 +215,7 @@ def _give_back(
 
 def check_bodies(name: str, settings: MailboxSettings, bodies: Sequence[bytes]) -> None:
     """Check messages that have only a body. Raises InvalidRequestError, BodyTooLargeError."""
-    _check_count("messages", len(bodies))
+    check_count("messages", len(bodies))
     largest = max(map(len, bodies))
     if largest > settings.max_body_bytes:
         index = next(index for index, body in enumerate(bodies) if len(body) == largest)
@@ -216,22 +224,27 @@ def check_bodies(name: str, settings: MailboxSettings, bodies: Sequence[bytes]) 
 
 def check_outgoing(name: str, settings: MailboxSettings, messages: Sequence[Outgoing]) -> None:
     """Check messages with options. Raises InvalidRequestError, BodyTooLargeError, InvalidDelayError."""
-    _check_count("messages", len(messages))
+    check_count("messages", len(messages))
     for index, message in enumerate(messages):
         size_bytes = message.blob_bytes or len(message.body)
         if size_bytes > settings.max_body_bytes:
             raise BodyTooLargeError(name, size_bytes=size_bytes, max_bytes=settings.max_body_bytes, index=index)
-        for label, ms in (("delay_ms", message.delay_ms), ("due_ms", message.due_ms), ("ttl_ms", message.ttl_ms)):
+        for label, ms, max_ms in (
+            ("delay_ms", message.delay_ms, MAX_MAILBOX_DELAY_MS),
+            ("due_ms", message.due_ms, MS_PER_YEAR_9999),
+            ("overdue_ms", message.overdue_ms, MS_PER_YEAR_9999),
+            ("ttl_ms", message.ttl_ms, MAX_MAILBOX_DELAY_MS),
+        ):
             if ms is not None:
-                _check_ms(label, ms, None if label == "due_ms" else MAX_MAILBOX_DELAY_MS)
+                check_ms(label, ms, max_ms)
         if not 0 <= message.priority <= MAX_PRIORITY:
             raise InvalidRequestError(
                 f"the priority of message {index} is {message.priority}, expected 0 to {MAX_PRIORITY}",
                 field="priority",
             )
-        _check_text("group", message.group, MAX_MESSAGE_GROUP_BYTES, index)
-        _check_text("dedup_key", message.key, MAX_DEDUP_KEY_BYTES, index)
-        _check_headers(message.headers, index)
+        check_text("group", message.group, MAX_MESSAGE_GROUP_BYTES, index)
+        check_text("dedup_key", message.key, MAX_DEDUP_KEY_BYTES, index)
+        check_headers(message.headers, index)
 
 
 def send_bodies(step: Step, bodies: Sequence[bytes]) -> SentIds:
@@ -322,18 +335,23 @@ def _known(step: Step, messages: Sequence[Outgoing]) -> dict[str, int]:
 def _stored(step: Step, message: Outgoing) -> Sent:
     """Return a message with its delays converted to ticks."""
     settings, now = step.settings, step.now
-    delay_ms = settings.delay_ms if message.delay_ms is None else message.delay_ms
-    due_tick = now + _ticks(delay_ms) if delay_ms else 0
-    if message.due_ms is not None:
-        due_tick = compose(message.due_ms)
-        due_tick = due_tick if due_tick > now else 0
     ttl_ms = settings.ttl_ms if message.ttl_ms is None else message.ttl_ms
     body = b"" if message.blob_key else message.body
     return Sent(
-        body, message.headers, due_tick, now + _ticks(ttl_ms) if ttl_ms else 0, message.priority, message.group,
-        message.key, now + _ticks(settings.dedup_window_ms) if message.key else 0, None, message.blob_key,
-        message.blob_bytes,
+        body, message.headers, _due_tick(step, message), now + _ticks(ttl_ms) if ttl_ms else 0, message.priority,
+        message.group, message.key, now + _ticks(settings.dedup_window_ms) if message.key else 0, None,
+        message.blob_key, message.blob_bytes,
     )  # fmt: skip
+
+
+def _due_tick(step: Step, message: Outgoing) -> int:
+    """Return the tick from which a message is available; 0 for its id."""
+    if message.due_ms is not None:
+        return max(1, compose(message.due_ms))
+    if message.overdue_ms is not None:
+        return max(1, step.now - _ticks(message.overdue_ms)) if message.overdue_ms else 0
+    delay_ms = step.settings.delay_ms if message.delay_ms is None else message.delay_ms
+    return step.now + _ticks(delay_ms) if delay_ms else 0
 
 
 def _check_blob(step: Step, message: Outgoing) -> None:
@@ -432,7 +450,7 @@ def extend(step: Step, lock_ids: Sequence[bytes], lease_ms: int) -> tuple[int, L
     Raises:
         InvalidRequestError: The request is invalid. Nothing happened.
     """
-    _check_count("locks", len(lock_ids))
+    check_count("locks", len(lock_ids))
     until, result = step.now + _ticks(lease_ms), LockFailures()
     ids = _messages_of(step, list(dict.fromkeys(lock_ids)), result)
     if ids:
@@ -442,10 +460,10 @@ def extend(step: Step, lock_ids: Sequence[bytes], lease_ms: int) -> tuple[int, L
 
 
 def _check_acknowledge(confirmed: Sequence[bytes], rejected: Sequence[Rejection]) -> None:
-    _check_count("locks", len(confirmed) + len(rejected))
+    check_count("locks", len(confirmed) + len(rejected))
     for rejection in rejected:
         if rejection.delay_ms is not None:
-            _check_ms("delay_ms", rejection.delay_ms, MAX_MAILBOX_DELAY_MS)
+            check_ms("delay_ms", rejection.delay_ms, MAX_MAILBOX_DELAY_MS)
 
 
 def _messages_of(step: Step, lock_ids: Sequence[bytes], result: LockFailures) -> Sequence[int]:
@@ -547,45 +565,3 @@ def receive(step: Step, messages: Sequence[Sent]) -> None:
         step.outbox.add_sent((encode_sent(message),), is_moved=True)
         row = row_of(message_id, message, step.state.groups.number_of(message.group), message_id)
         step.state.sent(row, blob_key=message.blob_key)
-
-
-# -- Checks ------------------------------------------------------------------------------------------------
-
-_MS_PER_YEAR_9999: Final = 253_402_300_799_999
-
-
-def _ticks(ms: int) -> int:
-    return ms << LOGICAL_BITS
-
-
-def _check_count(field_name: str, count: int) -> None:
-    if not 1 <= count <= MAX_MAILBOX_BATCH:
-        raise InvalidRequestError(
-            f"the request has {count} {field_name}, expected 1 to {MAX_MAILBOX_BATCH}", field=field_name
-        )
-
-
-def _check_ms(label: str, ms: int, max_ms: int | None) -> None:
-    limit_ms = _MS_PER_YEAR_9999 if max_ms is None else max_ms
-    if not 0 <= ms <= limit_ms:
-        raise InvalidDelayError(label, ms=ms, max_ms=limit_ms)
-
-
-def _check_text(label: str, text: str, max_bytes: int, index: int) -> None:
-    size_bytes = len(text.encode())
-    if size_bytes > max_bytes:
-        raise InvalidRequestError(
-            f"the {label} of message {index} has {size_bytes} bytes, at most {max_bytes} are allowed", field=label
-        )
-
-
-def _check_headers(headers: Mapping[str, str], index: int) -> None:
-    if not headers:
-        return
-    size_bytes = sum(len(text.encode()) for pair in headers.items() for text in pair)
-    if len(headers) > MAX_MESSAGE_HEADERS or size_bytes > MAX_MESSAGE_HEADERS_BYTES:
-        raise InvalidRequestError(
-            f"message {index} has {len(headers)} headers with {size_bytes} bytes, at most {MAX_MESSAGE_HEADERS} with "
-            f"{MAX_MESSAGE_HEADERS_BYTES} are allowed",
-            field="headers",
-        )

@@ -144,6 +144,20 @@ async def test_delays_are_those_of_go(server: Server) -> None:
     assert (too_long.status, "delay_ms" in too_long.form["error"][0]) == (400, True)
 
 
+async def test_the_message_with_the_smallest_send_when_is_fetched_first(server: Server) -> None:
+    for number, delay in enumerate(["0", "-60s", "-30s", "-2000000h"]):
+        assert (await post(server, "/send", {**FIRST, "number": number, "delay": delay})).status == 200
+    order = []
+    for is_rejected in (True, False, False, True, False, False):
+        answer = (await post(server, "/fetch", {"receiver": "b@remote"})).form
+        order.append(answer["number"][0])
+        if is_rejected:
+            # It keeps its place.
+            rejected = {"mid": answer["mid"][0], "lid": answer["lid"][0], "statusCode": "2"}
+            assert (await post(server, "/ack", rejected)).status == 200
+    assert order == ["3", "3", "1", "2", "2", "0"]
+
+
 @pytest.mark.parametrize(
     ("path", "form", "status", "text"),
     [

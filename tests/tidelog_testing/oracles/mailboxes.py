@@ -98,7 +98,7 @@ class MailboxModel:
     def give_back(
         self, message: Message, how: LockEnd, begin: int, delay_ms: int | None = None, *, is_final: bool = False
     ) -> None:
-        """End a lease without a confirmation; a delay counts from the tick `begin`."""
+        """End a lease without a confirmation; a delay counts from the tick `begin`, without one the due time stays."""
         self.end_lease(message, how)
         maximum = self.settings.max_deliveries
         if is_final or (maximum and message.deliveries >= maximum):
@@ -106,7 +106,7 @@ class MailboxModel:
             self.exhausted.append(message.message_id)
         else:
             delay_ms = self.settings.backoff_after(message.deliveries) if delay_ms is None else delay_ms
-            self.wait(message, begin + ticks(delay_ms))
+            self.wait(message, begin + ticks(delay_ms) if delay_ms else message.due)
 
     def wait(self, message: Message, due: int) -> None:
         message.due = due

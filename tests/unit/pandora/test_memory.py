@@ -76,6 +76,9 @@ def test_messages_that_are_due_at_one_time_are_fetched_in_the_order_of_their_rec
     for each in sent:
         table.enqueue(each, NOON)
     assert [table.fetch("b@remote", MINUTE, NOON, lid(1)).mid for _ in sent] == [each.mid for each in sent]
+    # Also after their leases: the number of a message stays.
+    later = NOON + MINUTE + MICROSECOND
+    assert [table.fetch("b@remote", MINUTE, later, lid(2)).mid for _ in sent] == [each.mid for each in sent]
 
 
 @pytest.mark.parametrize("lease", [timedelta(), -MINUTE])

@@ -54,7 +54,7 @@ class Mail(NamedTuple):
 
     Attributes:
         sender, receiver: The mailboxes.
-        delay_ns: Time until it is due; due at once if it is not positive.
+        delay_ns: Time until it is due; one below 0 orders it before messages that became due later.
         body: The URL-encoded body.
     """
 
@@ -238,9 +238,13 @@ class PandoraEndpoints:
         headers = {"mid": mail.mid, "sender": mail.sender, "receiver": mail.receiver}
         if mail.delay_ns:
             headers["delay"] = str(mail.delay_ns)
-        message = pb.OutgoingMessage(
-            body=mail.body, headers=headers, dedup_key=mail.mid, delay_ms=max(0, -(-mail.delay_ns // _NS_PER_MS))
-        )
+        # Rounded up: not due before its time.
+        delay_ms = -(-mail.delay_ns // _NS_PER_MS)
+        message = pb.OutgoingMessage(body=mail.body, headers=headers, dedup_key=mail.mid)
+        if delay_ms < 0:
+            message.overdue_ms = -delay_ms
+        else:
+            message.delay_ms = delay_ms
         sent = await self._calls.call(request, "Send", pb.SendRequest(mailbox=mail.receiver, messages=[message]))
         if sent.duplicates:
             raise ServerError(f"the message {mail.mid} was sent before: treat it as sent, or change its body")

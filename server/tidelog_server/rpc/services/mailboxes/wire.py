@@ -40,6 +40,7 @@ def outgoing_of(message: pb.OutgoingMessage) -> Outgoing:
         message.dedup_key,
         message.ttl_ms if message.HasField("ttl_ms") else None,
         message.blob_key,
+        overdue_ms=message.overdue_ms if due == "overdue_ms" else None,
     )
 
 

@@ -1,0 +1,47 @@
+"""Checks of requests on mailboxes: numbers, durations, texts and headers. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.errors.mailboxes import InvalidDelayError
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MAX_MESSAGE_HEADERS, MAX_MESSAGE_HEADERS_BYTES
+
+MS_PER_YEAR_9999: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+def check_count(field_name: str, count: int) -> None:
+    """Check the number of values of a request. Raises InvalidRequestError."""
+    if not 1 <= count <= MAX_MAILBOX_BATCH:
+        raise InvalidRequestError(
+            f"the request has {count} {field_name}, expected 1 to {MAX_MAILBOX_BATCH}", field=field_name
+        )
+
+
+def check_ms(label: str, ms: int, max_ms: int) -> None:
+    """Check a number of milliseconds. Raises InvalidDelayError."""
+    if not 0 <= ms <= max_ms:
+        raise InvalidDelayError(label, ms=ms, max_ms=max_ms)
+
+
+def check_text(label: str, text: str, max_bytes: int, index: int) -> None:
+    """Check the size of a text of the message ``index``. Raises InvalidRequestError."""
+    size_bytes = len(text.encode())
+    if size_bytes > max_bytes:
+        raise InvalidRequestError(
+            f"the {label} of message {index} has {size_bytes} bytes, at most {max_bytes} are allowed", field=label
+        )
+
+
+def check_headers(headers: Mapping[str, str], index: int) -> None:
+    """Check the headers of the message ``index``. Raises InvalidRequestError."""
+    if not headers:
+        return
+    size_bytes = sum(len(text.encode()) for pair in headers.items() for text in pair)
+    if len(headers) > MAX_MESSAGE_HEADERS or size_bytes > MAX_MESSAGE_HEADERS_BYTES:
+        raise InvalidRequestError(
+            f"message {index} has {len(headers)} headers with {size_bytes} bytes, at most {MAX_MESSAGE_HEADERS} with "
+            f"{MAX_MESSAGE_HEADERS_BYTES} are allowed",
+            field="headers",
+        )
