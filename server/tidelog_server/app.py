@@ -46,6 +46,7 @@ from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
 from tidelog_server.rpc.tls import http_context, renewed_http_context
+from tidelog_server.rpc.web.access import is_own_host
 from tidelog_server.rpc.web.api import API_PREFIX
 from tidelog_server.rpc.web.site import Site, SiteTerms
 from tidelog_server.runtime.clock import Clock
@@ -104,13 +105,15 @@ class Server:
         self._checkpoints = Checkpoints(self._log, self._tasks, store if has_files else None)
         self._rpc: RpcServer | None = None
         mailboxes = config.mailboxes
+        self._own_hosts = _own_hosts(config)
         prefixes = [
             *([API_PREFIX] if mailboxes.http_api else []),
             *([mailboxes.http_prefix] if mailboxes.http_prefix else []),
         ]
         self._http = HttpServer(
-            self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics,
-            api_prefixes=prefixes, on_failure=self._task_failed,
+            self._why_not_ready, self._render_metrics, self._metrics,
+            may_read_metrics=self._may_read_metrics, api_prefixes=prefixes,
+            own_hosts=None if self._security.needs_credentials else self._own_hosts, on_failure=self._task_failed,
         )  # fmt: skip
         self._teardown = AsyncExitStack()
         # Applies changed settings; other parts register themselves.
@@ -380,21 +383,25 @@ class Server:
                 self._max_connections, server.max_streams_per_connection, server.max_connection_age_s,
                 server.reflection, server.overload_protection,
             ),
+            hold=self._http.held,
         )  # fmt: skip
 
     def _make_site(self, rpc: RpcServer) -> Site:
         """Return the API of mailboxes over HTTP."""
         config, mailboxes = self._config, self._config.mailboxes
         terms = SiteTerms(
-            mailboxes.http_api, mailboxes.http_prefix, mailboxes.http_max_body_bytes, config.server.http_host,
-            self._security.needs_credentials, bool(config.tls.client_ca), secrets.token_bytes(32),
+            mailboxes.http_api, mailboxes.http_prefix, mailboxes.http_max_body_bytes, bool(config.tls.client_ca),
+            secrets.token_bytes(32),
         )  # fmt: skip
-        return Site(rpc.web_calls, self._clock, terms)
+        return Site(rpc.web_calls, self._clock, terms, self._http.strangers_turn)
 
     def _may_read_metrics(self, request: web.Request) -> bool:
-        """Return whether a request may read metrics: any local one; from other machines it needs admin.read."""
+        """Return whether a request may read metrics: any local one; from other machines it needs admin.read.
+
+        A page of another site may make a local browser ask, under a name that leads to this machine: it is not local.
+        """
         address = request.remote or ""
-        if not self._security.needs_credentials or is_local(address):
+        if not self._security.needs_credentials or (is_local(address) and is_own_host(request, self._own_hosts)):
             return True
         values = tuple(request.headers.getall("Authorization", []))
         try:
@@ -515,6 +522,12 @@ def _open_tracing(config: Config) -> "CallTracer | None":
     from tidelog_server.rpc.tracing import open_tracing
 
     return open_tracing(config.tracing.endpoint, config.tracing.sample_ratio)
+
+
+def _own_hosts(config: Config) -> frozenset[str]:
+    """Return the hosts that the configuration gives this server: that of the HTTP port, and those of its node."""
+    addresses = (config.cluster.advertise, config.cluster.peer_address)
+    return frozenset((config.server.http_host, *(address.rpartition(":")[0] for address in addresses if address)))
 
 
 def _running_versions() -> dict[str, str]:

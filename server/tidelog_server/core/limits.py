@@ -377,13 +377,29 @@ MAX_HTTP_ACCEPTS_AT_ONCE: Final = 16
 MAX_HTTP_ACCEPTS_PER_S: Final = 100
 MAX_HTTP_REQUESTS_PER_S: Final = 100
 HTTP_REQUEST_WITHIN_S: Final = 10.0
+# A client gets this time to read the answer to a request whose content is not read.
+HTTP_LINGER_S: Final = 1.0
 # Calls of the HTTP API at a time, each with its connection, which does not count to MAX_HTTP_CONNECTIONS meanwhile; at
-# most MAX_API_WAITS of them may be fetches that wait for a message. At most MAX_API_READS read a request at a time.
+# most MAX_API_WAITS of them may be fetches that wait for a message. A call begins with valid credentials. Without
+# authentication it begins once its content has arrived, but MAX_ARRIVING_PER_ADDRESS of an address begin before that.
+# At most MAX_API_READS contents above API_SMALL_BYTES arrive at a time. Principals share the three (D-102); callers
+# without credentials share the last by address.
 MAX_API_CALLS: Final = 128
 MAX_API_WAITS: Final = 96
 MAX_API_READS: Final = 16
+MAX_ARRIVING_PER_ADDRESS: Final = 8
 MAX_API_REQUEST_BYTES: Final = 2 * MIB
-API_READ_WITHIN_S: Final = 10.0
+API_SMALL_BYTES: Final = 64 * KIB
+# Less than HTTP_REQUEST_WITHIN_S, so that a request that is too slow is answered before its connection is closed.
+API_READ_WITHIN_S: Final = 9.0
+# Requests and answers above this size are parsed and written on a thread, one at a time; below it takes 10 ms at most.
+API_INLINE_BYTES: Final = 8 * KIB
+# Values of one JSON content, members of an object, and levels of nesting; fields of a form. An array has at most
+# MAX_MAILBOX_BATCH elements. They bound the time to parse a content, about 4 microseconds for a value.
+MAX_API_VALUES: Final = MAX_MAILBOX_BATCH * (MAX_MESSAGE_HEADERS + 16)
+MAX_API_MEMBERS: Final = 2 * MAX_MESSAGE_HEADERS
+MAX_API_DEPTH: Final = 16
+MAX_FORM_FIELDS: Final = 4_096
 # Locks that the HTTP API remembers with their mailboxes; the mailbox of another one is searched.
 MAX_REMEMBERED_LOCKS: Final = 16_384
 # Rate and burst of rendering metrics; callers that come in between share the next result.

@@ -36,6 +36,15 @@ class Usage:
         else:
             self._by_tenant.pop(tenant, None)
 
+    def fits_share(self, tenant: Tenant, amount: int, maximum: int, percent: int) -> bool:
+        """Return whether a tenant may use ``amount`` more of ``maximum``. See ``check_share``."""
+        if tenant == NO_TENANT or percent >= WHOLE_PERCENT:
+            return True
+        return self.of(tenant) + amount <= max(1, self._allowed(maximum, percent))
+
+    def _allowed(self, maximum: int, percent: int) -> int:
+        return (maximum - self.total) * percent // (WHOLE_PERCENT - percent)
+
     def check_share(self, tenant: Tenant, amount: int, maximum: int, percent: int, unit: str) -> None:
         """Check that a tenant may use ``amount`` more of ``maximum``; the amount fits into what is free.
 
@@ -44,13 +53,11 @@ class Usage:
         Raises:
             RateLimitRejectedError: It may not; the text names ``unit``.
         """
-        if tenant == NO_TENANT or percent >= WHOLE_PERCENT:
+        if self.fits_share(tenant, amount, maximum, percent):
             return
-        allowed = (maximum - self.total) * percent // (WHOLE_PERCENT - percent)
-        used = self.of(tenant)
-        if used + amount > max(1, allowed):
-            raise RateLimitRejectedError(
-                f"this principal uses {used} {unit}; with {maximum - self.total} of {maximum} free, a principal may "
-                f"use {allowed}: release some first, or raise limits.max_principal_percent",
-                limit=unit, used=used, allowed=allowed,
-            )  # fmt: skip
+        used, allowed = self.of(tenant), self._allowed(maximum, percent)
+        raise RateLimitRejectedError(
+            f"this principal uses {used} {unit}; with {maximum - self.total} of {maximum} free, a principal may "
+            f"use {allowed}: release some first, or raise limits.max_principal_percent",
+            limit=unit, used=used, allowed=allowed,
+        )  # fmt: skip

@@ -32,6 +32,7 @@ from tidelog_server.rpc.context import Context, shown_of
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.access import Access
 from tidelog_server.security.guard import Guard
 from tidelog_server.security.permissions import ROWS, Row
 from tidelog_server.security.quotas import PrincipalQuota
@@ -43,7 +44,13 @@ _log = structlog.get_logger()
 
 Method = Callable[[Any, Context], Awaitable[Any]]
 Parse = Callable[[bytes], Message]
+Begin = Callable[[Any, "Access | None", Row], Awaitable[Message]]
+"""Makes the request of a call whose caller is known; there is no access where everybody may do everything."""
 _Request = TypeVar("_Request")
+
+
+class OtherAnswerError(Exception):
+    """A call that did not arrive by gRPC has another answer than a status. Raised by ``Begin``."""
 
 
 class CallSupervisor:
@@ -97,21 +104,23 @@ class CallSupervisor:
             return grpc.unary_stream_rpc_method_handler(call)
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialized)
 
-    def local(self, descriptor: MethodDescriptor, method: Method, parse: Callable[[Any], Message]) -> Method:
+    def local(self, descriptor: MethodDescriptor, method: Method, begin: Begin) -> Method:
         """Return what makes a call of ``method`` that did not arrive by gRPC, behind the same checks.
 
-        ``parse`` makes the request, which has a length in bytes, after the caller is known. What aborts the context
-        must not be a TidelogServerError.
+        ``begin`` makes the request of what is passed to the call, which has a length in bytes, after the caller is
+        known. What aborts the context must not be a TidelogServerError.
         """
         assert not descriptor.client_streaming
-        return self._call(descriptor, method, parse)
+        return self._call(descriptor, method, None, begin)
 
-    def _call(self, descriptor: MethodDescriptor, method: Method, parse: Callable[[Any], Message] | None) -> Method:
+    def _call(
+        self, descriptor: MethodDescriptor, method: Method, parse: Parse | None, begin: Begin | None = None
+    ) -> Method:
         """Return a method with everything around it: metrics, the guard, limits and errors."""
         name, is_stream = descriptor.name, descriptor.server_streaming
         if is_stream:
             method = self._limited(method)
-        supervised = self._supervised(name, self._guarded(descriptor, method, parse))
+        supervised = self._supervised(name, self._guarded(descriptor, method, parse, begin))
         if not is_stream:
             supervised = self._counted(supervised)
         call = self._meter.metered(name, supervised, is_stream=is_stream)
@@ -153,23 +162,30 @@ class CallSupervisor:
             response_serializer=handler.response_serializer,
         )
 
-    def _guarded(self, descriptor: MethodDescriptor, method: Method, parse: Parse | None) -> Method:
-        """Return what lets a call in, and only then parses its request and makes it."""
+    def _guarded(
+        self, descriptor: MethodDescriptor, method: Method, parse: Parse | None, begin: Begin | None
+    ) -> Method:
+        """Return what lets a call in, and only then parses its request, or begins it, and makes it."""
         guard, full_name = self._guard, f"{descriptor.containing_service.full_name}/{descriptor.name}"
         row = ROWS[full_name]
         if guard is None or row.is_public:
+            if begin is not None:
+                return _begun(method, begin, row)
             return method if parse is None else _parsed(method, parse)
 
         async def call(request: Any, context: Context) -> Any:
-            size_bytes = 0 if parse is None else len(request)
+            size_bytes = 0 if parse is None and begin is None else len(request)
             access = guard.enter(full_name, shown_of(context), size_bytes)
             with guard.watched(access):
                 try:
                     await access.quota.turn(row.cost, size_bytes)
-                    if parse is None:
+                    if begin is not None:
+                        message = await begin(request, access, row)
+                    elif parse is None:
                         await guard.admit(access, row, None)
                         return await method(_charged(request, access.quota, len), context)
-                    message = parse(request)
+                    else:
+                        message = parse(request)
                     await guard.admit(access, row, message)
                     return await method(message, context)
                 except RateLimitRejectedError:
@@ -190,6 +206,9 @@ class CallSupervisor:
                 return await method(request, context)
             except TidelogServerError as error:
                 await self._abort(name, error, context)
+            except OtherAnswerError:
+                context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+                raise
             except grpc.aio.InternalError as error:
                 # A write met a call that its client has ended; gRPC would have cancelled it a moment later.
                 raise asyncio.CancelledError from error
@@ -252,6 +271,13 @@ def _parsed(method: Method, parse: Parse) -> Method:
     # Why here and not as gRPC's deserializer: gRPC would answer UNKNOWN with the text of the exception.
     async def call(request: bytes, context: Context) -> Any:
         return await method(parse(request), context)
+
+    return call
+
+
+def _begun(method: Method, begin: Begin, row: Row) -> Method:
+    async def call(request: Any, context: Context) -> Any:
+        return await method(await begin(request, None, row), context)
 
     return call
 

@@ -2,14 +2,16 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
 
 from tidelog_server.core.limits import (
-    MAX_API_CALLS,
+    HTTP_LINGER_S,
     MAX_HTTP_CONNECTIONS,
     MAX_HTTP_REQUESTS_PER_S,
     METRICS_RENDERS_AT_ONCE,
@@ -18,6 +20,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.rpc.http_listener import HttpListener
 from tidelog_server.rpc.http_log import http_logger
 from tidelog_server.rpc.shared_result import SharedResult
+from tidelog_server.rpc.web.access import is_own_host
 from tidelog_server.runtime.buckets import Bucket
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
@@ -26,7 +29,11 @@ _log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # Time that a running probe or scrape has to finish when the server stops.
 _END_WITHIN_S: Final = 0.5
+_CONTINUE: Final = "100-continue"
 _RETRY: Final = {"Retry-After": "1", "Connection": "close"}
+_NOT_OWN_HOST: Final = (
+    "authentication is off, so the host must be an address, a name without a dot, or a configured one\n"
+)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,7 +43,7 @@ class HttpServer:
 
     ``/livez`` reports that the process runs; ``/readyz`` whether it accepts appends and, if not, the reason. The total
     rate of these requests is bounded, so that no number of callers can keep the event loop from appends and scans.
-    Calls of the API have a bound of their own, so that they do not keep probes from being answered.
+    Requests for the API are counted by what answers them, so that they do not keep probes from being answered.
     """
 
     def __init__(
@@ -44,9 +51,10 @@ class HttpServer:
         why_not_ready: Callable[[], str | None],
         render_metrics: Callable[[], Awaitable[bytes]],
         metrics: Metrics,
+        *,
         may_read_metrics: Callable[[web.Request], bool] = lambda _: True,
         api_prefixes: Sequence[str] = (),
-        *,
+        own_hosts: Collection[str] | None = None,
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
         """Serve nothing yet.
@@ -57,8 +65,10 @@ class HttpServer:
             metrics: Count connections and requests.
             may_read_metrics: Returns whether a request may read them.
             api_prefixes: Beginnings of the paths that ``serve_api`` answers, without a slash at the end.
+            own_hosts: Names of hosts that requests may name, besides addresses and names without a dot; None for any.
             on_failure: See TaskOwner; a connection that fails only ends and is logged.
         """
+        self._own_hosts = own_hosts
         self._why_not_ready = why_not_ready
         self._may_read_metrics = may_read_metrics
         self._metrics = metrics
@@ -74,6 +84,7 @@ class HttpServer:
         )
         # A connection has one request at a time, so the queue is at most the number of connections.
         self._requests = Bucket(MAX_HTTP_REQUESTS_PER_S, MAX_HTTP_CONNECTIONS, loop.time())
+        self._strangers = Bucket(MAX_HTTP_REQUESTS_PER_S, MAX_HTTP_CONNECTIONS, loop.time())
         self._listener: HttpListener | None = None
         self._api: _Handler | None = None
         self._api_calls = 0
@@ -84,16 +95,20 @@ class HttpServer:
         for prefix in api_prefixes:
             application.router.add_route("*", prefix, self._api_call)
             application.router.add_route("*", prefix + "/{rest:.*}", self._api_call)
-        logger = http_logger(metrics)
         # A call ends when its client disconnects: a fetch that waits must not lease a message for a caller that left.
+        # Coded contents are refused, not decoded.
         self._runner = web.AppRunner(
-            application, access_log=None, logger=logger, shutdown_timeout=_END_WITHIN_S, handler_cancellation=True
-        )
+            application, access_log=None, logger=http_logger(metrics), shutdown_timeout=_END_WITHIN_S,
+            handler_cancellation=True, auto_decompress=False, lingering_time=HTTP_LINGER_S,
+        )  # fmt: skip
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, with TLS if ``tls`` is set, and return the port. Raises OSError if the address is in use."""
         await self._runner.setup()
         assert self._runner.server is not None
+        make: Any = self._runner.server.request_factory
+        self._runner.server.request_factory = partial(make, _cls=_Request)
+        self._runner.server.request_handler = partial(_answered, self._runner.server.request_handler)
         self._listener = HttpListener(self._runner.server, self._metrics, self._tasks, self._connections)
         return self._listener.listen(host, port, tls)
 
@@ -118,27 +133,40 @@ class HttpServer:
     async def _in_turn(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         assert self._listener is not None
         self._listener.note_request(request.protocol)
-        if request.match_info.handler == self._api_call:
+        is_api = request.match_info.handler == self._api_call
+        if self._own_hosts is not None and not is_own_host(request, self._own_hosts):
+            await self._turn(self._strangers if is_api else self._requests)
+            return web.Response(status=403, text=_NOT_OWN_HOST)
+        if not is_api:
+            await self._turn(self._requests)
+        return await handler(request)
+
+    @contextmanager
+    def held(self, request: web.Request) -> Iterator[None]:
+        """Count a call of the API while it lasts, and exempt its connection from the bounds on connections."""
+        assert self._listener is not None
+        self._api_calls += 1
+        try:
             with self._listener.held(request.protocol):
-                return await handler(request)
+                yield
+        finally:
+            self._api_calls -= 1
+
+    async def strangers_turn(self) -> None:
+        """Wait for the turn of a request for the API whose caller is unknown: they have a rate together."""
+        await self._turn(self._strangers)
+
+    async def _turn(self, bucket: Bucket) -> None:
         now_s = self._now_s()
-        wait_s = self._requests.wait_s(now_s, 1)
-        self._requests.take(1, now_s)
+        wait_s = bucket.wait_s(now_s, 1)
+        bucket.take(1, now_s)
         if wait_s:
             await asyncio.sleep(wait_s)
-        return await handler(request)
 
     async def _api_call(self, request: web.Request) -> web.StreamResponse:
         if self._api is None:
             return web.Response(status=503, text="the server is starting\n", headers=_RETRY)
-        if self._api_calls >= MAX_API_CALLS:
-            text = f"{MAX_API_CALLS} calls are in progress, which is the maximum: retry, or use gRPC\n"
-            return web.Response(status=503, text=text, headers=_RETRY)
-        self._api_calls += 1
-        try:
-            return await self._api(request)
-        finally:
-            self._api_calls -= 1
+        return await self._api(request)
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -152,3 +180,26 @@ class HttpServer:
             text = "metrics need a token with the grant admin.read: Authorization: Bearer TOKEN\n"
             return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=await self._rendered.get(), headers={"Content-Type": _METRICS_TYPE})
+
+
+async def _answered(
+    handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], request: web.BaseRequest
+) -> web.StreamResponse:
+    """Return the answer of ``handle``, which fails for two kinds of requests that anyone can send."""
+    if request.headers.get("Expect", _CONTINUE).lower() != _CONTINUE:
+        return web.Response(status=417, text=f"the only value of Expect is {_CONTINUE}\n")
+    try:
+        return await handle(request)
+    except ConnectionError as error:
+        # The client has left before the server could ask it to continue.
+        raise asyncio.CancelledError from error
+
+
+class _Request(web.Request):
+    """A request, also one that is malformed, whose answer has the headers of all answers."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        # The versions of what runs here help attackers only.
+        response.headers.pop("Server", None)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        await super()._prepare_hook(response)

@@ -1,10 +1,15 @@
-"""Forwards aiohttp's log to ours. Malformed requests, which anyone can send, are summed up in one line a second."""
+"""Forwards aiohttp's log to ours, summed up in a line a second: anyone can send what is malformed, or finds a defect.
+
+A malformed request is a warning: it is not an error of this server.
+"""
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
+from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from tidelog_server.core.limits import STRANGER_LOG_INTERVAL_S
@@ -18,24 +23,40 @@ _MAX_REASON: Final = 200
 
 
 class _ToStructlog(logging.Handler):
-    """Logging handler that forwards to structlog."""
+    """Logging handler that forwards to structlog: of each kind of record a line a second, with their number."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()
         self._metrics = metrics
-        self._unsaid = 0
-        self._next_s = 0.0
-        self._last = ("", "")
+        self._malformed = _Rated(lambda peer, reason, count: _log.warning(
+            "http_request_malformed", peer=peer, reason=reason, count=count
+        ))  # fmt: skip
+        self._others = _Rated(lambda record, error, count: _log.log(
+            record.levelno, "http_server", message=record.getMessage(), exc_info=error, count=count
+        ))  # fmt: skip
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
-            _log.log(record.levelno, "http_server", message=record.getMessage(), exc_info=error)
+        if not isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+            self._others.note(record, error)
             return
         self._metrics.http_requests_malformed.inc()
-        self._unsaid += 1
         reason = _HTTP2 if _HTTP2_PREFACE in str(error) else (str(error).splitlines() or [""])[0][:_MAX_REASON]
-        self._last = str(*(record.args or ())), reason
+        self._malformed.note(str(*(record.args or ())), reason)
+
+
+class _Rated:
+    """Logs the last of some events, at most once in STRANGER_LOG_INTERVAL_S, with their number."""
+
+    def __init__(self, log: Callable[[Any, Any, int], None]) -> None:
+        self._log = log
+        self._unsaid = 0
+        self._next_s = 0.0
+        self._last: tuple[Any, Any] = (None, None)
+
+    def note(self, *event: Any) -> None:
+        self._unsaid += 1
+        self._last = (event[0], event[1])
         loop = asyncio.get_running_loop()
         if loop.time() >= self._next_s:
             self._say(loop)
@@ -43,11 +64,10 @@ class _ToStructlog(logging.Handler):
             loop.call_at(self._next_s, self._say, loop)
 
     def _say(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Log one line for all malformed requests since the last line. A warning: it is not an error of this server."""
         self._next_s = loop.time() + STRANGER_LOG_INTERVAL_S
         count, self._unsaid = self._unsaid, 0
-        peer, reason = self._last
-        _log.warning("http_request_malformed", peer=peer, reason=reason, count=count)
+        last, self._last = self._last, (None, None)
+        self._log(*last, count)
 
 
 def http_logger(metrics: Metrics) -> logging.Logger:

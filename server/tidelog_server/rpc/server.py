@@ -54,6 +54,7 @@ from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
 from tidelog_server.rpc.services.wal import WalService
 from tidelog_server.rpc.tls import server_credentials
+from tidelog_server.rpc.web.bounds import ApiBounds, Hold
 from tidelog_server.rpc.web.calls import SERVICE as WEB_SERVICE
 from tidelog_server.rpc.web.calls import WebCalls
 from tidelog_server.security.guard import Guard
@@ -168,6 +169,7 @@ class RpcServer:
         guard: Guard | None,
         syncs_by_default: bool,
         connections: ConnectionLimits,
+        hold: Hold,
         tracer: "CallTracer | None" = None,
     ) -> None:
         """Create the services.
@@ -179,6 +181,7 @@ class RpcServer:
             guard: Authenticates and authorizes calls; None if all calls are permitted.
             syncs_by_default: True to sync appends that request no durability.
             connections: Limits of connections.
+            hold: Applied to each call by HTTP.
             tracer: Creates spans; None to disable tracing.
 
         Raises:
@@ -204,7 +207,8 @@ class RpcServer:
         services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)
         methods = {descriptor: service.methods() for descriptor, service in zip(_SERVICES, services, strict=True)}
         ours = [supervisor.handlers(descriptor, table) for descriptor, table in methods.items()]
-        self.web_calls = WebCalls(supervisor, methods[WEB_SERVICE], node.mailboxes, opened)
+        bounds = ApiBounds(hold, lambda: log.admission.limits)
+        self.web_calls = WebCalls(supervisor, methods[WEB_SERVICE], node.mailboxes, opened, bounds)
         self._server.add_generic_rpc_handlers(
             (*ours, *(supervisor.external(name, handlers) for name, handlers in theirs.handlers.items()))
         )

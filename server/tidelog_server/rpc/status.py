@@ -139,7 +139,8 @@ _EFFECTS: Final = {Effect.NONE: error_pb2.EFFECT_NONE, Effect.UNKNOWN: error_pb2
 
 def detail_of(error: TidelogServerError) -> error_pb2.ErrorDetail:
     """Return the reason, effect and values of ``error`` as a message."""
-    return error_pb2.ErrorDetail(reason=reason_of(error), effect=_EFFECTS[error.effect], values=error.values)
+    values = {name: _encodable(value) for name, value in error.values.items()}
+    return error_pb2.ErrorDetail(reason=reason_of(error), effect=_EFFECTS[error.effect], values=values)
 
 
 def reason_of(error: TidelogServerError) -> str:
@@ -160,7 +161,12 @@ def code_number_of(error: TidelogServerError) -> int:
 
 def text_of(error: TidelogServerError) -> str:
     """Return the text of ``error``, truncated to _MAX_TEXT_CHARACTERS."""
-    return error.message[:_MAX_TEXT_CHARACTERS]
+    return _encodable(error.message[:_MAX_TEXT_CHARACTERS])
+
+
+def _encodable(text: str) -> str:
+    """Return a text with escapes in place of the lone surrogates that a request by HTTP may contain."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def call_error_of(error: TidelogServerError) -> error_pb2.CallError:

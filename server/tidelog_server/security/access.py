@@ -184,7 +184,7 @@ async def count_sent(size_bytes: int) -> None:
         await access.quota.sent(size_bytes)
 
 
-def set_access(access: Access) -> None:
+def set_access(access: Access | None) -> None:
     """Set the access of the current task, which must be the task of the call."""
     _current.set(access)
 

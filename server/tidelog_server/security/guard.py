@@ -10,7 +10,7 @@ import structlog
 from tidelog_server.channels.contents import Content
 from tidelog_server.core.limits import SECURITY_CHECK_INTERVAL_S
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.security.access import Access, set_access
+from tidelog_server.security.access import Access, current_access, set_access
 from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Authenticator, Shown
 from tidelog_server.security.grants import Verb
@@ -74,10 +74,13 @@ class Guard:
             calls = self._open[key] = set()
         access.task = asyncio.current_task()
         calls.add(access)
+        # Calls by HTTP may make others within theirs.
+        outer = current_access()
         set_access(access)
         try:
             yield
         finally:
+            set_access(outer)
             calls.discard(access)
             if not calls and self._open.get(key) is calls:
                 del self._open[key]

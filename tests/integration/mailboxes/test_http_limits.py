@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tidelog_server.app import Server
-from tidelog_server.core.limits import MAX_API_CALLS, MAX_API_WAITS
+from tidelog_server.core.limits import MAX_API_CALLS, MAX_API_WAITS, MAX_ARRIVING_PER_ADDRESS
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.http_calls import Answer, requested
 
@@ -69,14 +69,16 @@ async def test_fetches_that_wait_leave_room_and_end_when_the_server_stops(tmp_pa
             assert sorted(statuses) == [200] + [503] * (MAX_API_WAITS - 1)
 
 
-async def test_requests_that_do_not_arrive_leave_room_for_probes(tmp_path: Path) -> None:
+async def test_requests_that_do_not_arrive_leave_room_for_calls_and_probes(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server:
         assert (await call(server, "POST", "/api/v1/mailboxes", name="jobs")).status == 201
         async with begun(server, MAX_API_CALLS, WAIT, missing=1) as streams:
-            await until_calls(server, MAX_API_CALLS)
-            refused = await call(server, "GET", "/api/v1/mailboxes")
-            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            await until_calls(server, MAX_ARRIVING_PER_ADDRESS)
+            for _ in range(20):
+                sent = await call(server, "POST", "/api/v1/mailboxes/jobs/messages", messages=[{"body": "x"}])
+                assert sent.status == 200
             assert (await requested(server.http_endpoint, "GET", "/livez")).status == 200
+            assert server._http._api_calls == MAX_ARRIVING_PER_ADDRESS
             # The time to read a request is bounded.
             assert await status_of(streams[0]) == 408
         await until_calls(server, 0)

@@ -104,7 +104,7 @@ async def test_a_message_is_sent_listed_fetched_and_acknowledged(server: Server)
     stale = await post(server, "/ack", ack)
     assert stale.status == 500
     confirm = {"mid": again["mid"], "lid": again["lid"], "statusCode": "1"}
-    assert (await post(server, "/ack", confirm, "GET")).status == 200
+    assert (await post(server, "/ack", confirm)).status == 200
     assert (await post(server, "/ack", confirm)).status == 500
     assert (await post(server, "/fetch", {"receiver": "b@remote"})).status == 204
     assert (await post(server, "/admin/fetchBlob", {"mid": message["mid"]})).status == 404
@@ -187,7 +187,7 @@ async def test_a_bad_request_is_refused_with_its_own_reason(
 
 
 async def test_other_methods_and_paths_are_refused(server: Server) -> None:
-    for path in ("/send", "/fetch"):
+    for path in ("/send", "/fetch", "/ack", "/admin/reenqueue"):
         refused = await post(server, path, method="GET")
         assert (refused.status, refused.headers["allow"]) == (405, "POST")
     assert (await post(server, "/nothing")).status == 404
@@ -402,7 +402,9 @@ async def test_calls_need_the_grants_of_grpc(secured: Secured) -> None:
     assert (await call(secured, sender, "/send", FIRST)).status == 403, "creating mailboxes needs mailbox.manage"
     manager = await secured.token("mailbox.manage:*", "mailbox.send:*")
     assert (await call(secured, manager, "/send", FIRST)).status == 200
-    assert (await call(secured, sender, "/send", {**FIRST, "number": 2})).status == 200
+    assert (await call(secured, sender, "/send", {**FIRST, "number": 2})).status == 403, "in the name of another's"
+    both = await secured.token("mailbox.send:b@remote", "mailbox.send:a@local")
+    assert (await call(secured, both, "/send", {**FIRST, "number": 2})).status == 200
     assert (await call(secured, sender, "/send", {**FIRST, "receiver": "a@local"})).status == 403
     for path, form in (
         ("/fetch", {"receiver": "b@remote"}),

@@ -7,14 +7,26 @@ name leads to this machine could read the answers.
 
 import asyncio
 import ipaddress
+from collections.abc import Collection
+from contextlib import nullcontext
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from tidelog_server.core.limits import API_READ_WITHIN_S
+from tidelog_server.core.limits import API_READ_WITHIN_S, API_SMALL_BYTES
+from tidelog_server.rpc.calls import OtherAnswerError
+from tidelog_server.rpc.web.bounds import ApiBounds
 
 _OTHER_SITES: Final = ("cross-site", "same-site")
+
+
+class NotReadError(OtherAnswerError):
+    """The content of a request was not read; ``status`` is that of the answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def is_from_other_site(request: web.Request) -> bool:
@@ -26,14 +38,14 @@ def is_from_other_site(request: web.Request) -> bool:
     return request.headers.get("Sec-Fetch-Site") in _OTHER_SITES and not is_navigation
 
 
-def is_own_host(request: web.Request, known: str) -> bool:
+def is_own_host(request: web.Request, known: Collection[str]) -> bool:
     """Return whether the host that a request names belongs to this server.
 
-    It is an address, a name without a dot, which public names are not, or the host that the server listens on.
+    It is an address, a name without a dot, which public names are not, or one that the configuration names.
     """
     try:
         host = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
-        if host == known or ("." not in host and ":" not in host):
+        if host in known or ("." not in host and ":" not in host):
             return True
         ipaddress.ip_address(host)
     except ValueError:
@@ -41,24 +53,37 @@ def is_own_host(request: web.Request, known: str) -> bool:
     return True
 
 
-async def read_body(request: web.Request, max_bytes: int) -> bytes:
-    """Return the content of a request.
+async def read_body(request: web.Request, max_bytes: int, bounds: ApiBounds) -> bytes:
+    """Return the content of a request; one that is not small waits for its turn.
 
     Raises:
-        HTTPRequestEntityTooLarge: It is larger than ``max_bytes``.
-        HTTPRequestTimeout: It did not arrive within API_READ_WITHIN_S.
+        NotReadError: It is larger than ``max_bytes``, coded, malformed, or did not arrive within API_READ_WITHIN_S.
     """
-    if (request.content_length or 0) > max_bytes:
-        raise web.HTTPRequestEntityTooLarge(max_bytes, request.content_length or 0)
+    if (coding := request.headers.get("Content-Encoding", "identity").strip().lower()) not in ("", "identity"):
+        raise NotReadError(415, f"the content is coded ({coding[:40]!r}): send it without Content-Encoding")
+    size_bytes = request.content_length
+    if size_bytes is not None and size_bytes > max_bytes:
+        raise _too_large(size_bytes, max_bytes)
+    turn = nullcontext() if size_bytes is not None and size_bytes <= API_SMALL_BYTES else bounds.reading(request)
+    try:
+        async with asyncio.timeout(API_READ_WITHIN_S), turn:
+            return await _read(request, max_bytes)
+    except TimeoutError as error:
+        raise NotReadError(408, f"the content did not arrive within {API_READ_WITHIN_S:g} s: send it again") from error
+    except web.RequestPayloadError as error:
+        raise NotReadError(400, "the content is malformed: correct its chunks or its length") from error
+
+
+async def _read(request: web.Request, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     size_bytes = 0
-    try:
-        async with asyncio.timeout(API_READ_WITHIN_S):
-            async for part in request.content.iter_any():
-                parts.append(part)
-                size_bytes += len(part)
-                if size_bytes > max_bytes:
-                    raise web.HTTPRequestEntityTooLarge(max_bytes, size_bytes)
-    except TimeoutError as error:
-        raise web.HTTPRequestTimeout from error
+    async for part in request.content.iter_any():
+        parts.append(part)
+        size_bytes += len(part)
+        if size_bytes > max_bytes:
+            raise _too_large(size_bytes, max_bytes)
     return b"".join(parts)
+
+
+def _too_large(size_bytes: int, max_bytes: int) -> NotReadError:
+    return NotReadError(413, f"the content has {size_bytes} bytes or more, at most {max_bytes} are allowed")

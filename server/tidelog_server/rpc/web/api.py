@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -13,21 +12,20 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
-from tidelog_server.core.limits import KIB, MAX_API_READS, MAX_API_REQUEST_BYTES, MAX_API_WAITS
-from tidelog_server.rpc.web.access import read_body
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import API_INLINE_BYTES, MAX_API_REQUEST_BYTES
+from tidelog_server.rpc.web.access import NotReadError, read_body
 from tidelog_server.rpc.web.answers import http_status_of
 from tidelog_server.rpc.web.calls import SERVICE, Pending, WebCalls
 from tidelog_server.rpc.web.context import RefusedCallError
 from tidelog_server.rpc.web.json_form import fill, fill_from_texts, to_json
+from tidelog_server.rpc.web.json_reader import read_json
 
 API_PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = f"{API_PREFIX}/openapi.json"
 MAILBOXES: Final = f"{API_PREFIX}/mailboxes"
 _NAME: Final = "{name}"
-_RETRY_AFTER_MS: Final = 1_000
-# Requests up to this size are read without a turn.
-_SMALL_BYTES: Final = 64 * KIB
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +102,8 @@ class JsonApi:
         """Serve ``document`` as the OpenAPI document."""
         self._calls = calls
         self._document = json.dumps(document, ensure_ascii=False).encode()
-        self._reads = asyncio.Semaphore(MAX_API_READS)
-        self._waits = 0
+        # One large content is parsed at a time: threads share the interpreter lock.
+        self._parsing = asyncio.Semaphore(1)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Return the answer to a request."""
@@ -122,57 +120,79 @@ class JsonApi:
             return problem(405, "METHOD_NOT_ALLOWED", f"the method is not allowed: use {allowed}", {"Allow": allowed})
         return problem(404, "PATH_UNKNOWN", f"nothing is at this path: see {DOCUMENT_PATH}")
 
+    @property
+    def _waits(self) -> int:
+        return self._calls.bounds.waits.total
+
     async def _call(self, request: web.Request, route: Route, name: str) -> web.Response:
         try:
-            content = await self._read(request) if route.has_content else b""
-        except web.HTTPException as error:
-            return problem(error.status, "REQUEST_NOT_READ", f"the request was not read: {error.text}")
-        async with AsyncExitStack() as held:
-            pending = Pending(lambda: self._message(request, route, name, content, held), len(content))
-            try:
-                response = await self._calls.call(request, route.call, pending)
-            except RefusedCallError as error:
-                return refused(error)
+            response = await self._calls.call(request, route.call, self._pending(request, route, name))
+        except RefusedCallError as error:
+            return refused(error)
+        except NotReadError as error:
+            return problem(error.status, "REQUEST_NOT_READ", f"the request was not read: {error}")
         is_created = bool(route.created_field) and getattr(response, route.created_field)
-        return _json(to_json(response), 201 if is_created else 200)
+        content = await self._worked(response.ByteSize(), lambda: _encoded(to_json(response)))
+        return _answer(content, 201 if is_created else 200)
 
-    async def _read(self, request: web.Request) -> bytes:
-        """Return the content of a request. Raises HTTPException."""
-        size_bytes = request.content_length
-        if size_bytes is not None and size_bytes <= _SMALL_BYTES:
-            return await read_body(request, _SMALL_BYTES)
-        async with self._reads:
-            return await read_body(request, MAX_API_REQUEST_BYTES)
+    def _pending(self, request: web.Request, route: Route, name: str) -> Pending:
+        """Return the call that a request asks for, whose content is read later."""
 
-    def _message(self, request: web.Request, route: Route, name: str, content: bytes, held: AsyncExitStack) -> Message:
-        """Return the request of a call whose caller is known. Raises InvalidRequestError, RateLimitRejectedError."""
-        message: Any = GetMessageClass(SERVICE.methods_by_name[route.call].input_type)()
-        if route.has_content:
-            value = _loaded(content)
-            if route.name_field and isinstance(value, dict) and route.name_field in value:
-                raise InvalidRequestError(
-                    f"the field '{route.name_field}' is part of the path: leave it out", field=route.name_field
-                )
-            fill(message, value)
-        else:
-            fill_from_texts(message, request.query)
-        if route.name_field:
-            setattr(message, route.name_field, _utf8(name))
-        if isinstance(message, pb.FetchRequest) and message.wait_ms > 0:
-            self._count_wait(held)
-        return message  # type: ignore[no-any-return]
+        async def make(content: bytes) -> Message:
+            message = await self._worked(len(content), lambda: _message(request, route, name, content))
+            if isinstance(message, pb.FetchRequest) and message.wait_ms > 0:
+                self._calls.bounds.wait(request)
+            return message
 
-    def _count_wait(self, held: AsyncExitStack) -> None:
-        if self._waits >= MAX_API_WAITS:
-            raise RateLimitRejectedError(
-                f"{self._waits} fetches wait for messages by HTTP, which is the maximum: retry, or use gRPC",
-                limit="api_waits", retry_after_ms=_RETRY_AFTER_MS,
-            )  # fmt: skip
-        self._waits += 1
-        held.callback(self._end_wait)
+        if not route.has_content:
+            return Pending(make)
 
-    def _end_wait(self) -> None:
-        self._waits -= 1
+        async def read() -> bytes:
+            return await read_body(request, MAX_API_REQUEST_BYTES, self._calls.bounds)
+
+        named = _empty(route)
+        if route.name_field and is_utf8(name):
+            setattr(named, route.name_field, name)
+        return Pending(make, read, request.content_length, named if route.name_field else None)
+
+    async def _worked(self, size_bytes: int, work: Callable[[], _Result]) -> _Result:
+        """Return the result of work on ``size_bytes``, on a thread if they are many."""
+        if size_bytes <= API_INLINE_BYTES:
+            return work()
+        async with self._parsing:
+            return await asyncio.to_thread(work)
+
+
+def _message(request: web.Request, route: Route, name: str, content: bytes) -> Message:
+    """Return the request of a call. Raises InvalidRequestError."""
+    message: Message = _empty(route)
+    if route.has_content:
+        value = read_json(content)
+        if route.name_field and isinstance(value, dict) and route.name_field in value:
+            raise InvalidRequestError(
+                f"the field '{route.name_field}' is part of the path: leave it out", field=route.name_field
+            )
+        fill(message, value)
+    else:
+        fill_from_texts(message, request.query)
+    if route.name_field:
+        if not is_utf8(name):
+            raise InvalidRequestError("the name in the path is not UTF-8", field="name")
+        setattr(message, route.name_field, name)
+    return message
+
+
+def _empty(route: Route) -> Any:
+    return GetMessageClass(SERVICE.methods_by_name[route.call].input_type)()
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can encode a text: it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def problem(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -189,23 +209,13 @@ def refused(error: RefusedCallError) -> web.Response:
 
 
 def _json(value: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> web.Response:
-    content = json.dumps(value, ensure_ascii=False).encode()
+    return _answer(_encoded(value), status, headers)
+
+
+def _answer(content: bytes, status: int, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(body=content, status=status, content_type="application/json", headers=headers)
 
 
-def _loaded(content: bytes) -> Any:
-    """Return the value of JSON; an empty object for no content. Raises InvalidRequestError."""
-    if not content:
-        return {}
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the request is not valid JSON: {error}", field="request") from error
-
-
-def _utf8(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError("the name in the path is not UTF-8", field="name") from error
-    return name
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    # The text of an error may repeat lone surrogates of the request: JSON has the same escape for them as Python.
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")

@@ -3,6 +3,7 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
@@ -14,7 +15,7 @@ from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
-from tidelog_server.core.limits import MAX_REMEMBERED_LOCKS
+from tidelog_server.core.limits import CALL_COST_BYTES, MAX_REMEMBERED_LOCKS
 from tidelog_server.mailboxes.mailbox import MailboxLog
 from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.mailboxes.registry import Mailboxes
@@ -23,24 +24,47 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import candidates
 from tidelog_server.rpc.services.mailboxes.bodies import Bodies
+from tidelog_server.rpc.web.bounds import ApiBounds
 from tidelog_server.rpc.web.context import HttpContext
-from tidelog_server.security.access import current_access
+from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import OF_MAILBOXES, Verb
+from tidelog_server.security.permissions import Row
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["MailboxService"]
 _MANAGERS: Final = frozenset((Verb.MAILBOX_MANAGE,))
 _Result = TypeVar("_Result")
 
 
-class Pending:
-    """A request that is made once its caller is known. Its length is that of what was received."""
+async def _no_content() -> bytes:
+    return b""
 
-    def __init__(self, make: Callable[[], Message], size_bytes: int) -> None:
-        self.make = make
-        self._size_bytes = size_bytes
+
+@dataclass(slots=True)
+class Pending:
+    """A request whose content is read once its caller is known and has the permission.
+
+    Attributes:
+        make: Makes the request of the content. It may raise OtherAnswerError.
+        read: Reads the content. It may raise OtherAnswerError.
+        size_bytes: Size of the content; None if it is known after reading only.
+        named: The request as far as it is known before its content is read; None if the content names the mailbox.
+    """
+
+    make: Callable[[bytes], Awaitable[Message]]
+    read: Callable[[], Awaitable[bytes]] = _no_content
+    size_bytes: int | None = 0
+    named: Message | None = None
+
+
+class _Begun(NamedTuple):
+    """A call whose caller is not known yet. Its length is the size of its content."""
+
+    http: web.Request
+    name: str
+    pending: Pending
 
     def __len__(self) -> int:
-        return self._size_bytes
+        return self.pending.size_bytes or 0
 
 
 class Holder(NamedTuple):
@@ -58,10 +82,19 @@ class Holder(NamedTuple):
 
 
 class WebCalls:
-    """Calls for requests by HTTP."""
+    """Calls for requests by HTTP.
+
+    Attributes:
+        bounds: Bound the calls.
+    """
 
     def __init__(
-        self, supervisor: CallSupervisor, methods: Mapping[str, Method], registry: Mailboxes, opened: OpenMailboxes
+        self,
+        supervisor: CallSupervisor,
+        methods: Mapping[str, Method],
+        registry: Mailboxes,
+        opened: OpenMailboxes,
+        bounds: ApiBounds,
     ) -> None:
         """Make calls.
 
@@ -70,17 +103,19 @@ class WebCalls:
             methods: Handlers of MailboxService.
             registry: Mailboxes of this node.
             opened: Those that are open.
+            bounds: Bound the calls.
         """
+        self.bounds = bounds
         self._registry = registry
         self._opened = opened
         self._bodies = Bodies(opened.blobs)
         self._methods = {
-            name: supervisor.local(descriptor, methods[name], _made)
+            name: supervisor.local(descriptor, methods[name], self._begin)
             for name, descriptor in SERVICE.methods_by_name.items()
             if not descriptor.client_streaming
         }
         # A search needs what a list of mailboxes needs: to be known. It finds what the caller has a permission on.
-        self._search = supervisor.local(SERVICE.methods_by_name["ListMailboxes"], _run_job, _made)
+        self._search = supervisor.local(SERVICE.methods_by_name["ListMailboxes"], _run_job, self._begin)
         # Mailboxes of locks that were fetched by HTTP, the oldest first.
         self._mailbox_of_lock: OrderedDict[bytes, str] = OrderedDict()
 
@@ -89,11 +124,32 @@ class WebCalls:
 
         Raises:
             RefusedCallError: It was refused, or failed.
+            OtherAnswerError: The request could not be made.
         """
-        pending = Pending(lambda: message, message.ByteSize()) if isinstance(message, Message) else message
+        pending = _ready(message) if isinstance(message, Message) else message
         context = HttpContext(request)
-        response = await self._methods[name](pending, _as_context(context))
+        response = await self._methods[name](_Begun(request, name, pending), _as_context(context))
         return response if response is not None else _last(SERVICE.methods_by_name[name], context)
+
+    async def _begin(self, call: _Begun, access: Access | None, row: Row) -> Message:
+        """Return the request of a call whose caller is known.
+
+        A call with credentials begins before its content is read.
+        """
+        pending = call.pending
+        if access is None:
+            with self.bounds.arriving(call.http):
+                content = await pending.read()
+            self.bounds.begin(call.http)
+            return await pending.make(content)
+        if pending.read is not _no_content:
+            _check_first(access, row, pending.named, call.name)
+        self.bounds.begin(call.http)
+        content = await pending.read()
+        if pending.size_bytes is None:
+            await access.quota.received(len(content), 0)
+            await access.quota.turn(len(content) // CALL_COST_BYTES, 0)
+        return await pending.make(content)
 
     def exists(self, name: str) -> bool:
         """Return whether a mailbox exists on any node."""
@@ -111,43 +167,45 @@ class WebCalls:
         self._mailbox_of_lock[lock_id] = mailbox
 
     async def holder_of_lock(self, request: web.Request, lock_id: bytes) -> Holder | None:
-        """Return the leased message under a lock, in a mailbox of this node on which the caller has a permission."""
+        """Return the leased message under a lock, in a mailbox of this node on which the caller has a permission.
 
-        async def find(looks: Looks) -> Holder | None:
-            name = self._mailbox_of_lock.get(lock_id)
-            first = self._opened.opened_by_name(name) if name is not None and self.exists(name) else None
-            return await self._find(lambda log: log.state.locks.message_of(lock_id), looks, first)
-
-        return await self._searched(request, find)
+        Call it within a call, for ``make`` of a Pending.
+        """
+        name = self._mailbox_of_lock.get(lock_id)
+        first = self._opened.opened_by_name(name) if name is not None and self.exists(name) else None
+        return await self._find(lambda log: log.state.locks.message_of(lock_id), self._looks(request), first)
 
     async def holder_of_key(self, request: web.Request, key: str) -> Holder | None:
-        """Return the message that was sent with a deduplication key, if a mailbox of this node still has it."""
-        return await self._searched(
-            request, lambda looks: self._find(lambda log: log.state.keys.get(key, (0, 0))[0], looks, None)
-        )
+        """Return the message that was sent with a deduplication key, if a mailbox of this node still has it.
+
+        See ``holder_of_lock``.
+        """
+        return await self._find(lambda log: log.state.keys.get(key, (0, 0))[0], self._looks(request), None)
 
     async def leasing(self, request: web.Request) -> list[str]:
-        """Return the mailboxes of this node with leases that the caller manages. Raises RefusedCallError."""
+        """Return the mailboxes of this node with leases that the caller manages. See ``holder_of_lock``.
 
-        async def find(looks: Looks) -> list[str]:
-            access = current_access()
-            if access is not None:
-                access.require_somewhere(Verb.MAILBOX_MANAGE)
-            names = self._visible(_MANAGERS, looks)
-            return [name async for name in names if (log := self._opened_or_none(name)) and log.state.leases]
+        Raises:
+            PermissionDeniedError: The caller manages no mailbox.
+        """
+        access = current_access()
+        if access is not None:
+            access.require_somewhere(Verb.MAILBOX_MANAGE)
+        names = self._visible(_MANAGERS, self._looks(request))
+        return [name async for name in names if (log := self._opened_or_none(name)) and log.state.leases]
 
-        return await self._searched(request, find)
-
-    async def _searched(self, request: web.Request, job: Callable[[Looks], Awaitable[_Result]]) -> _Result:
+    async def search(self, request: web.Request, pending: Pending, job: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Return the result of ``job`` as a call of anybody with a permission on mailboxes. Raises as ``call`` does."""
         found: list[_Result] = []
-        node = self._opened.context.node
 
         async def run() -> None:
-            found.append(await job(Looks.of(node, _as_context(context))))
+            found.append(await job())
 
-        context = HttpContext(request, run)
-        await self._search(Pending(pb.ListMailboxesRequest, 0), _as_context(context))
+        await self._search(_Begun(request, "ListMailboxes", pending), _as_context(HttpContext(request, run)))
         return found[0]
+
+    def _looks(self, request: web.Request) -> Looks:
+        return Looks.of(self._opened.context.node, _as_context(HttpContext(request)))
 
     async def _visible(self, verbs: frozenset[Verb], looks: Looks) -> AsyncIterator[str]:
         """Yield the mailboxes of this node on which the caller has one of ``verbs``, in turns."""
@@ -168,7 +226,7 @@ class WebCalls:
         After a start, the mailboxes that are not open yet are opened one after another; only those on which the caller
         has a permission.
         """
-        if first is not None and (found := await self._held(first, message_of)):
+        if first is not None and _is_seen(first.name) and (found := await self._held(first, message_of)):
             return found
         closed = list[str]()
         async for name in self._visible(OF_MAILBOXES, looks):
@@ -189,8 +247,7 @@ class WebCalls:
 
     async def _held(self, log: MailboxLog, message_of: Callable[[MailboxLog], int]) -> Holder | None:
         message_id = message_of(log)
-        access = current_access()
-        if not message_id or not (access is None or access.may(OF_MAILBOXES, log.name)):
+        if not message_id:
             return None
         stored = await self._opened.reader.messages(log, [message_id])
         message = (await self._bodies.complete(stored)).get(message_id)
@@ -210,8 +267,26 @@ def mid_of(body: bytes, headers: Mapping[str, str], blob_key: bytes) -> str:
     return headers.get("mid", blob_key.hex())
 
 
-def _made(pending: Pending) -> Message:
-    return pending.make()
+def _ready(message: Message) -> Pending:
+    async def make(_: bytes) -> Message:
+        return message
+
+    return Pending(make, size_bytes=message.ByteSize())
+
+
+def _check_first(access: Access, row: Row, named: Message | None, name: str) -> None:
+    """Check before the content is read that a call may be permitted. Raises PermissionDeniedError."""
+    if named is not None:
+        row.check(access, named)
+        return
+    empty = GetMessageClass(SERVICE.methods_by_name[name].input_type)()
+    for verb, _ in row.needs(empty) if row.needs else ():
+        access.require_somewhere(verb)
+
+
+def _is_seen(mailbox: str) -> bool:
+    access = current_access()
+    return access is None or access.may(OF_MAILBOXES, mailbox)
 
 
 async def _run_job(_: Message, context: Context) -> Message:

@@ -1,7 +1,6 @@
 """What stands for gRPC's context in a call by HTTP."""
 
 import base64
-import binascii
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -10,6 +9,7 @@ import grpc
 from aiohttp import web
 
 from tidelog.v1 import error_pb2
+from tidelog_server.rpc.calls import OtherAnswerError
 from tidelog_server.rpc.status import DETAILS_KEY
 
 # What a browser that asked for a password sends: the token is the password.
@@ -18,7 +18,7 @@ _CARRIED: Final = ("traceparent", "tracestate")
 _FORBIDDEN_IN_HEADERS: Final = "\r\n\0"
 
 
-class RefusedCallError(Exception):
+class RefusedCallError(OtherAnswerError):
     """A call was refused.
 
     Attributes:
@@ -46,7 +46,7 @@ class HttpContext:
         job: What the call does, for calls whose method is only a permission.
     """
 
-    def __init__(self, request: web.Request, job: Callable[[], Awaitable[Any]] | None = None) -> None:
+    def __init__(self, request: web.Request, job: Callable[[], Awaitable[None]] | None = None) -> None:
         self._request = request
         self._code: grpc.StatusCode | None = None
         self.written = b""
@@ -75,6 +75,10 @@ class HttpContext:
         address = self._request.remote or ""
         return f"ipv6:[{address}]:0" if ":" in address else f"ipv4:{address}:0"
 
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """Set the status code of a call that has another answer than a refusal."""
+        self._code = code
+
     def code(self) -> grpc.StatusCode | None:
         """Return the status code of a refusal."""
         return self._code
@@ -101,6 +105,6 @@ def bearer(value: str) -> str:
         return value
     try:
         _, colon, password = base64.b64decode(value[len(_BASIC) :], validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return value
     return f"Bearer {password}" if colon and not set(password) & set(_FORBIDDEN_IN_HEADERS) else value

@@ -6,7 +6,6 @@ Values of enumerations are lower-case. Answers have every field, except those th
 """
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,9 +14,8 @@ from google.protobuf.message import Message
 
 from tidelog.v1 import error_pb2
 from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.rpc.web.json_reader import Json
 
-Json = Any
-"""What ``json.loads`` returns."""
 # The types of protobuf's descriptors differ between its implementations.
 Descriptor = Any
 EnumDescriptor = Any
@@ -206,7 +204,7 @@ def _hex(value: Json, where: str) -> bytes:
 def _base64(value: Json, where: str) -> bytes:
     try:
         return base64.b64decode(_text(value, where), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise _invalid(where, value, "base64") from error
 
 

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.wire.go_times import parse_duration
 from tidelog.wire.url_values import Values, parse_values
+from tidelog_server.rpc.web.access import NotReadError
 from tidelog_server.rpc.web.answers import BROWSER_CHALLENGE, http_status_of
 from tidelog_server.rpc.web.calls import WebCalls
 from tidelog_server.rpc.web.context import HttpContext, RefusedCallError
@@ -96,8 +97,7 @@ class MailboxPage:
             return web.Response(status=405, headers={"Allow": "GET, POST"})
         try:
             # First of all, so that a browser asks for credentials before it shows a form.
-            names = await self._names(request)
-            form = await self._endpoints.form(request)
+            names, form = await self._names_and_form(request)
             if request.method == "POST":
                 shown = await self._do(request, form)
                 if isinstance(shown, web.Response):
@@ -105,6 +105,8 @@ class MailboxPage:
             else:
                 shown = _asked(form)
             return await self._page(request, shown, names)
+        except NotReadError as error:
+            return self._rendered(request, _Shown(error=str(error), status=error.status), [], None)
         except ApiError as error:
             return self._rendered(request, _Shown(error=str(error), status=400), [], None)
         except RefusedCallError as error:
@@ -160,10 +162,16 @@ class MailboxPage:
 
     # -- The page ------------------------------------------------------------------------------------------
 
-    async def _names(self, request: web.Request) -> list[str]:
-        """Return names to suggest: of the first mailboxes on which the caller has a permission."""
-        listed = await self._calls.call(request, "ListMailboxes", pb.ListMailboxesRequest(page_size=_SUGGESTED_NAMES))
-        return [mailbox.name for mailbox in listed.mailboxes]
+    async def _names_and_form(self, request: web.Request) -> tuple[list[str], Values]:
+        """Return names to suggest, of the first mailboxes on which the caller has a permission, and the form."""
+        forms: list[Values] = []
+
+        async def make(form: Values) -> pb.ListMailboxesRequest:
+            forms.append(form)
+            return pb.ListMailboxesRequest(page_size=_SUGGESTED_NAMES)
+
+        listed = await self._calls.call(request, "ListMailboxes", self._endpoints.pending(request, make))
+        return [mailbox.name for mailbox in listed.mailboxes], forms[0]
 
     async def _page(self, request: web.Request, shown: _Shown, names: list[str]) -> web.Response:
         if not shown.receiver:

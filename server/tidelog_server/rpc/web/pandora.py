@@ -4,6 +4,7 @@ A message is the URL-encoded body. Its deduplication key is its id, the SHA-1 of
 refused as long as the mailbox remembers it. Source: pandora's HTTP interface, version of January 2020.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,14 +22,23 @@ from tidelog.wire.go_times import (
 )
 from tidelog.wire.url_values import SERVER_FIELD, MailHeader, Values, encode_values, parse_values
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import KIB, MAX_DEDUP_WINDOW_MS, MAX_MAILBOX_LEASE_MS
+from tidelog_server.core.limits import (
+    API_INLINE_BYTES,
+    KIB,
+    MAX_DEDUP_WINDOW_MS,
+    MAX_FORM_FIELDS,
+    MAX_MAILBOX_LEASE_MS,
+)
 from tidelog_server.core.names import check_mailbox_name
 from tidelog_server.core.ticks import LOGICAL_BITS
-from tidelog_server.rpc.web.access import read_body
+from tidelog_server.rpc.calls import OtherAnswerError
+from tidelog_server.rpc.web.access import NotReadError, read_body
 from tidelog_server.rpc.web.answers import http_status_of
-from tidelog_server.rpc.web.calls import WebCalls, mid_of
+from tidelog_server.rpc.web.calls import Pending, WebCalls, mid_of
 from tidelog_server.rpc.web.context import RefusedCallError
 from tidelog_server.runtime.clock import Clock
+from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import Verb
 
 DEFAULT_LEASE_MS: Final = 5 * 60 * 1_000
 HEADERS_LIMIT: Final = 10
@@ -39,14 +49,19 @@ _MAX_STATUS_CODE: Final = 1_023
 _FORM_GROWTH: Final = 3
 _PARAMETER_BYTES: Final = 16 * KIB
 _ID_BYTES: Final = 20
+_NO_KEY: Final = "key not found"
 
 
-class ApiError(Exception):
+class ApiError(OtherAnswerError):
     """A refusal with a text of pandora's API."""
 
 
-class ServerError(Exception):
+class ServerError(OtherAnswerError):
     """A refusal that pandora reports as a failure of the server."""
+
+
+class NotFoundError(OtherAnswerError):
+    """There is no message with the key."""
 
 
 class Mail(NamedTuple):
@@ -77,7 +92,9 @@ class ListedMail(NamedTuple):
     body: bytes
 
 
-_Endpoint = Callable[[web.Request, Values], Awaitable[web.Response]]
+_Endpoint = Callable[[web.Request], Awaitable[web.Response]]
+_Make = Callable[[Values], Awaitable[Any]]
+"""Makes the request of a call from a form."""
 
 
 class PandoraEndpoints:
@@ -88,14 +105,14 @@ class PandoraEndpoints:
         self._clock = clock
         self._max_body_bytes = max_body_bytes
         self._last_ns = 0
-        # By the end of the path, and whether requests must be POST.
+        # By the end of the path, and whether requests must be POST: those that change something must.
         self._endpoints: Mapping[str, tuple[_Endpoint, bool]] = {
             "/admin/headers": (self._headers, False),
             "/admin/fetchBlob": (self._fetch_blob, False),
-            "/admin/reenqueue": (self._reenqueue, False),
+            "/admin/reenqueue": (self._reenqueue, True),
             "/send": (self._send, True),
             "/fetch": (self._fetch, True),
-            "/ack": (self._ack, False),
+            "/ack": (self._ack, True),
         }
 
     @property
@@ -112,7 +129,11 @@ class PandoraEndpoints:
         if is_post and request.method != "POST":
             return _error(405, "the method is not allowed: send a POST request", {"Allow": "POST"})
         try:
-            return await endpoint(request, await self.form(request))
+            return await endpoint(request)
+        except NotReadError as error:
+            return _error(error.status, str(error))
+        except NotFoundError as error:
+            return _error(404, str(error))
         except ApiError as error:
             return _error(400, str(error))
         except ServerError as error:
@@ -122,25 +143,37 @@ class PandoraEndpoints:
 
     # -- Endpoints -----------------------------------------------------------------------------------------
 
-    async def _send(self, request: web.Request, form: Values) -> web.Response:
-        delay_ns = _duration_or(form.pop("delay", []), 0)
-        sender, receiver = _first(form, "sender"), _first(form, "receiver")
-        mail = self.mail(sender, receiver, delay_ns, _first(form, "clientTime"), form)
-        await self.send(request, mail)
-        return _form_answer({"mid": [mail.mid]})
+    async def _send(self, request: web.Request) -> web.Response:
+        mids: list[str] = []
 
-    async def _fetch(self, request: web.Request, form: Values) -> web.Response:
-        receiver = _mailbox(_first(form, "receiver"))
-        lease_ms = -(-_duration_or(form.get("leaseTime", []), 0) // _NS_PER_MS)
-        if lease_ms <= 0:
-            # A mailbox may have been made with a lower limit.
-            lease_ms = min(DEFAULT_LEASE_MS, self._calls.max_lease_ms(receiver) or DEFAULT_LEASE_MS)
-        wanted = pb.FetchRequest(mailbox=receiver, max_messages=1, lease_ms=lease_ms)
-        fetched = await self._of_mailbox(request, "Fetch", wanted)
+        async def make(form: Values) -> pb.SendRequest:
+            delay_ns = _duration_or(form.pop("delay", []), 0)
+            sender, receiver = _first(form, "sender"), _first(form, "receiver")
+            mail = self.mail(sender, receiver, delay_ns, _first(form, "clientTime"), form)
+            mids.append(mail.mid)
+            return await self._prepared(request, mail)
+
+        sent = await self._calls.call(request, "Send", self.pending(request, make))
+        _check_new(sent, mids[0])
+        return _form_answer({"mid": mids})
+
+    async def _fetch(self, request: web.Request) -> web.Response:
+        receivers: list[str] = []
+
+        async def make(form: Values) -> pb.FetchRequest:
+            receiver = _mailbox(_first(form, "receiver"))
+            receivers.append(receiver)
+            lease_ms = -(-_duration_or(form.get("leaseTime", []), 0) // _NS_PER_MS)
+            if lease_ms <= 0:
+                # A mailbox may have been made with a lower limit.
+                lease_ms = min(DEFAULT_LEASE_MS, self._calls.max_lease_ms(receiver) or DEFAULT_LEASE_MS)
+            return pb.FetchRequest(mailbox=receiver, max_messages=1, lease_ms=lease_ms)
+
+        fetched = await self._of_mailbox(request, "Fetch", self.pending(request, make))
         if not fetched.deliveries:
             return web.Response(status=204)
         [delivery] = fetched.deliveries
-        self._calls.remember_lock(delivery.lock_id, receiver)
+        self._calls.remember_lock(delivery.lock_id, receivers[0])
         values, is_valid = _body_of(delivery)
         header = MailHeader(
             mid_of(delivery.body, delivery.headers, delivery.blob_key),
@@ -150,64 +183,90 @@ class PandoraEndpoints:
         )  # fmt: skip
         return _form_answer(values | header.values())
 
-    async def _ack(self, request: web.Request, form: Values) -> web.Response:
-        mid, lid = _key(_first(form, "mid")), _key(_first(form, "lid"))
-        status = _status_of(_first(form, "statusCode"))
-        if status not in (pb.DELIVERY_STATUS_CONFIRMED, pb.DELIVERY_STATUS_REJECTED):
-            raise ApiError("unable to change status")
-        holder = await self._calls.holder_of_lock(request, lid)
-        if holder is None or holder.mid != mid.hex():
-            raise ServerError("no message has a valid lease with this mid and lid: fetch it again")
-        wanted = pb.AckDeliveriesRequest(mailbox=holder.mailbox)
-        if status == pb.DELIVERY_STATUS_CONFIRMED:
-            wanted.confirmed.append(lid)
-        else:
-            wanted.rejected.add(lock_id=lid)
-        acked = await self._calls.call(request, "AckDeliveries", wanted)
+    async def _ack(self, request: web.Request) -> web.Response:
+        async def make(form: Values) -> pb.AckDeliveriesRequest:
+            mid, lid = _key(_first(form, "mid")), _key(_first(form, "lid"))
+            status = _status_of(_first(form, "statusCode"))
+            if status not in (pb.DELIVERY_STATUS_CONFIRMED, pb.DELIVERY_STATUS_REJECTED):
+                raise ApiError("unable to change status")
+            holder = await self._calls.holder_of_lock(request, lid)
+            if holder is None or holder.mid != mid.hex():
+                raise ServerError("no message has a valid lease with this mid and lid: fetch it again")
+            wanted = pb.AckDeliveriesRequest(mailbox=holder.mailbox)
+            if status == pb.DELIVERY_STATUS_CONFIRMED:
+                wanted.confirmed.append(lid)
+            else:
+                wanted.rejected.add(lock_id=lid)
+            return wanted
+
+        acked = await self._calls.call(request, "AckDeliveries", self.pending(request, make))
         for failure in acked.failures:
             raise ServerError(failure.error.message)
         return web.Response()
 
-    async def _headers(self, request: web.Request, form: Values) -> web.Response:
-        after = self.received_after(_first(form, "receivedat"))
-        listed = await self.list(request, _first(form, "receiver"), after)
-        if not listed:
+    async def _headers(self, request: web.Request) -> web.Response:
+        async def make(form: Values) -> pb.PeekRequest:
+            return _listing(_first(form, "receiver"), self.received_after(_first(form, "receivedat")))
+
+        peeked = await self._of_mailbox(request, "Peek", self.pending(request, make))
+        if not peeked.messages:
             return web.Response(status=204)
-        text = json.dumps([mail.header for mail in listed], ensure_ascii=False)
-        return web.Response(text=text, content_type="application/json")
+        text = json.dumps([_listed(message).header for message in peeked.messages], ensure_ascii=False)
+        return web.Response(body=text.encode(errors="backslashreplace"), content_type="application/json")
 
-    async def _fetch_blob(self, request: web.Request, form: Values) -> web.Response:
-        mid, receiver, number = _key(_first(form, "mid")).hex(), _first(form, "receiver"), _first(form, "id")
-        if not number.isdecimal() or len(number) > len(str(1 << 64)) or int(number) >= 1 << 64:
-            holder = await self._calls.holder_of_key(request, mid)
-            receiver, number = ("", "0") if holder is None else (holder.mailbox, str(holder.message_id))
-        if receiver:
-            wanted = pb.PeekRequest(mailbox=_mailbox(receiver), id=int(number))
-            peeked = await self._of_mailbox(request, "Peek", wanted)
-            for message in peeked.messages:
-                if message.body and mid_of(message.body, {}, b"") == mid:
-                    return web.Response(body=message.body, content_type="text/plain", charset="utf-8")
-        return _error(404, "key not found")
+    async def _fetch_blob(self, request: web.Request) -> web.Response:
+        mids: list[str] = []
 
-    async def _reenqueue(self, request: web.Request, form: Values) -> web.Response:
-        receiver = _first(form, "receiver")
-        names = [_mailbox(receiver)] if receiver else await self._calls.leasing(request)
-        for name in names:
-            await self._of_mailbox(request, "Reenqueue", pb.ReenqueueRequest(mailbox=name))
+        async def make(form: Values) -> pb.PeekRequest:
+            mid, receiver, number = _key(_first(form, "mid")).hex(), _first(form, "receiver"), _first(form, "id")
+            mids.append(mid)
+            if not _is_number(number):
+                holder = await self._calls.holder_of_key(request, mid)
+                receiver, number = ("", "0") if holder is None else (holder.mailbox, str(holder.message_id))
+            if not receiver:
+                raise NotFoundError(_NO_KEY)
+            return pb.PeekRequest(mailbox=_mailbox(receiver), id=int(number))
+
+        peeked = await self._of_mailbox(request, "Peek", self.pending(request, make))
+        for message in peeked.messages:
+            if message.body and mid_of(message.body, {}, b"") == mids[0]:
+                return web.Response(body=message.body, content_type="text/plain", charset="utf-8")
+        raise NotFoundError(_NO_KEY)
+
+    async def _reenqueue(self, request: web.Request) -> web.Response:
+        receivers: list[str] = []
+
+        async def make(form: Values) -> pb.ListMailboxesRequest:
+            receivers.append(_first(form, "receiver"))
+            return pb.ListMailboxesRequest()
+
+        async def names() -> list[str]:
+            return receivers if receivers[0] else await self._calls.leasing(request)
+
+        for name in await self._calls.search(request, self.pending(request, make), names):
+            await self._of_mailbox(request, "Reenqueue", pb.ReenqueueRequest(mailbox=_mailbox(name)))
         return web.Response(text="OK")
 
     # -- What the page uses too ----------------------------------------------------------------------------
 
-    async def form(self, request: web.Request) -> Values:
-        """Return the fields of the content, then those of the query. Raises ApiError, HTTPException."""
-        encoded = await read_body(request, self.max_form_bytes) if request.content_type == _FORM else b""
-        try:
-            form = parse_values(encoded)
-            for name, values in parse_values(request.rel_url.raw_query_string.encode()).items():
-                form.setdefault(name, []).extend(values)
-        except ValueError as error:
-            raise ApiError(str(error)) from error
-        return form
+    def pending(self, request: web.Request, make: _Make) -> Pending:
+        """Return a call whose form is read once the caller is known; ``make`` makes the request of the form.
+
+        The form has the fields of the content, then those of the query.
+        """
+
+        async def read() -> bytes:
+            if request.content_type != _FORM:
+                return b""
+            return await read_body(request, self.max_form_bytes, self._calls.bounds)
+
+        async def make_of(content: bytes) -> Any:
+            query = request.rel_url.raw_query_string.encode(errors="surrogateescape")
+            if len(content) <= API_INLINE_BYTES:
+                return await make(_form_of(content, query))
+            return await make(await asyncio.to_thread(_form_of, content, query))
+
+        return Pending(make_of, read, request.content_length if request.content_type == _FORM else 0)
 
     def mail(self, sender: str, receiver: str, delay_ns: int, client_time: str, fields: Values) -> Mail:
         """Return a message with the fields that a server adds. Raises ApiError."""
@@ -227,8 +286,30 @@ class PandoraEndpoints:
             ServerError: The mailbox remembers an equal message.
             RefusedCallError: The call was refused.
         """
-        for name in (mail.sender, mail.receiver):
-            if not self._calls.exists(name):
+
+        async def make(_: bytes) -> pb.SendRequest:
+            return await self._prepared(request, mail)
+
+        sent = await self._calls.call(request, "Send", Pending(make))
+        _check_new(sent, mail.mid)
+        return int(sent.ids[0])
+
+    async def _prepared(self, request: web.Request, mail: Mail) -> pb.SendRequest:
+        """Return what sends a message, once both mailboxes exist. Call it within the call that sends.
+
+        A sender that the caller may neither send to nor manage is treated as one that does not exist: no caller learns
+        which mailboxes exist, or sends in the name of another's.
+
+        Raises:
+            PermissionDeniedError: The caller may not send to the receiver.
+            RefusedCallError: A mailbox could not be created.
+        """
+        access = current_access()
+        if access is not None:
+            access.require(Verb.MAILBOX_SEND, mail.receiver)
+        is_own = access is None or access.may((Verb.MAILBOX_SEND, Verb.MAILBOX_MANAGE), mail.sender)
+        for name, is_seen in ((mail.sender, is_own), (mail.receiver, True)):
+            if not (is_seen and self._calls.exists(name)):
                 settings = pb.MailboxSettings(
                     lease_ms=DEFAULT_LEASE_MS, max_lease_ms=MAX_MAILBOX_LEASE_MS,
                     dedup_window_ms=MAX_DEDUP_WINDOW_MS,
@@ -245,10 +326,7 @@ class PandoraEndpoints:
             message.overdue_ms = -delay_ms
         else:
             message.delay_ms = delay_ms
-        sent = await self._calls.call(request, "Send", pb.SendRequest(mailbox=mail.receiver, messages=[message]))
-        if sent.duplicates:
-            raise ServerError(f"the message {mail.mid} was sent before: treat it as sent, or change its body")
-        return int(sent.ids[0])
+        return pb.SendRequest(mailbox=mail.receiver, messages=[message])
 
     def received_after(self, text: str) -> int:
         """Return the nanoseconds since the epoch of a time, or of a duration from now; 0 for an empty text.
@@ -268,11 +346,7 @@ class PandoraEndpoints:
 
     async def list(self, request: web.Request, receiver: str, after_ns: int) -> list[ListedMail]:
         """Return the first messages that could be fetched and were received after a time. Raises as ``send`` does."""
-        wanted = pb.PeekRequest(
-            mailbox=_mailbox(receiver), state=pb.MESSAGE_STATE_AVAILABLE, max_messages=HEADERS_LIMIT,
-            after_id=last_id_until(after_ns),
-        )  # fmt: skip
-        peeked = await self._of_mailbox(request, "Peek", wanted)
+        peeked = await self._of_mailbox(request, "Peek", _listing(receiver, after_ns))
         return [_listed(message) for message in peeked.messages]
 
     # -- Parts ---------------------------------------------------------------------------------------------
@@ -308,6 +382,36 @@ def last_id_until(epoch_ns: int) -> int:
     # The greatest number whose quotient, rounded down, is the fraction.
     logical = -(-((fraction + 1) << LOGICAL_BITS) // _NS_PER_MS) - 1
     return min(ms << LOGICAL_BITS | logical, (1 << 64) - 1) if epoch_ns > 0 else 0
+
+
+def _listing(receiver: str, after_ns: int) -> pb.PeekRequest:
+    return pb.PeekRequest(
+        mailbox=_mailbox(receiver), state=pb.MESSAGE_STATE_AVAILABLE, max_messages=HEADERS_LIMIT,
+        after_id=last_id_until(after_ns),
+    )  # fmt: skip
+
+
+def _check_new(sent: pb.SendResponse, mid: str) -> None:
+    """Check that a message was not sent before. Raises ServerError."""
+    if sent.duplicates:
+        raise ServerError(f"the message {mid} was sent before: treat it as sent, or change its body")
+
+
+def _form_of(content: bytes, query: bytes) -> Values:
+    """Return the fields of a content, then those of a query. Raises ApiError."""
+    if content.count(b"&") + query.count(b"&") >= MAX_FORM_FIELDS:
+        raise ApiError(f"the form has more than {MAX_FORM_FIELDS} fields, which is the maximum")
+    try:
+        form = parse_values(content)
+        for name, values in parse_values(query).items():
+            form.setdefault(name, []).extend(values)
+    except ValueError as error:
+        raise ApiError(str(error)) from error
+    return form
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= len(str(1 << 64)) and int(text) < 1 << 64
 
 
 def _listed(message: Any) -> ListedMail:

@@ -1,14 +1,16 @@
 """The HTTP API on the HTTP port: which requests it takes, and what holds for all of them."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from tidelog_server.rpc.web.access import is_from_other_site, is_own_host
+from tidelog_server.rpc.web.access import is_from_other_site
 from tidelog_server.rpc.web.answers import CHALLENGE
 from tidelog_server.rpc.web.api import API_PREFIX, JsonApi
+from tidelog_server.rpc.web.bounds import visited
 from tidelog_server.rpc.web.calls import WebCalls
 from tidelog_server.rpc.web.context import HttpContext
 from tidelog_server.rpc.web.openapi import openapi_document
@@ -22,7 +24,6 @@ _SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
@@ -34,8 +35,6 @@ class SiteTerms:
         has_api: True to serve the JSON API.
         prefix: Beginning of the paths of pandora's endpoints, such as ``/pandora``; empty to serve none.
         max_body_bytes: Maximum size of a message that pandora's endpoints take, in its URL-encoded form.
-        host: Host that the port listens on.
-        needs_credentials: True if authentication is on.
         needs_certificate: True if each call needs a client certificate.
         secret: Random bytes for the tokens of forms.
     """
@@ -43,8 +42,6 @@ class SiteTerms:
     has_api: bool
     prefix: str
     max_body_bytes: int
-    host: str
-    needs_credentials: bool
     needs_certificate: bool
     secret: bytes
 
@@ -52,16 +49,23 @@ class SiteTerms:
 class Site:
     """Answers requests of the API."""
 
-    def __init__(self, calls: WebCalls, clock: Clock, terms: SiteTerms) -> None:
+    def __init__(
+        self, calls: WebCalls, clock: Clock, terms: SiteTerms, strangers_turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Answer requests; ``strangers_turn`` is awaited before an answer to a caller that stayed unknown."""
+        self._strangers_turn = strangers_turn
         self._terms = terms
         self._api = JsonApi(calls, openapi_document(version("tidelog")))
         self._pandora = PandoraEndpoints(calls, clock, terms.max_body_bytes)
         self._page = _page_of(calls, self._pandora, terms)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Return the answer to a request of the API. Raises HTTPException."""
-        refusal = self._refusal(request)
-        answer = refusal if refusal is not None else await self._answer(request)
+        """Return the answer to a request of the API."""
+        with visited(request) as visit:
+            refusal = self._refusal(request)
+            answer = refusal if refusal is not None else await self._answer(request)
+            if not visit.is_begun:
+                await self._strangers_turn()
         for name, value in _SECURITY_HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer
@@ -80,9 +84,6 @@ class Site:
         terms = self._terms
         if is_from_other_site(request):
             return web.Response(status=403, text="the request was caused by a page of another site\n")
-        if not terms.needs_credentials and not is_own_host(request, terms.host):
-            text = "authentication is off, so the host must be an address or a name without a dot\n"
-            return web.Response(status=403, text=text)
         if terms.needs_certificate and "x509_pem_cert" not in HttpContext(request).auth_context():
             return web.Response(status=401, text="a client certificate is needed (tls.client_ca)\n", headers=CHALLENGE)
         return None
