@@ -109,7 +109,7 @@ from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
 from tidelog.handles import AsyncChannel, AsyncVchannel
 from tidelog.mailboxes.deliveries import AsyncDelivery
-from tidelog.mailboxes.errors import BlobNotFoundError, DeliveriesRefusedError
+from tidelog.mailboxes.errors import BlobNotFoundError, DeliveriesRefusedError, UnsettledDeliveriesError
 from tidelog.mailboxes.mailbox import AsyncMailbox
 from tidelog.mailboxes.types import (
     DeadLetter,
@@ -341,6 +341,7 @@ __all__ = [
     "TransactionTooLargeError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnsettledDeliveriesError",
     "Vchannel",
     "VchannelDescription",
     "Wal",

@@ -220,6 +220,7 @@ PUBLIC_NAMES = [
     "TransactionTooLargeError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnsettledDeliveriesError",
     "Vchannel",
     "VchannelDescription",
     "Wal",

@@ -1,6 +1,6 @@
 """Deliveries: messages under a lease."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -17,12 +17,11 @@ class DeliveryFields:
         id: Id of the message.
         body: Its body; empty if ``is_body_missing``.
         lock: Id of its lock, 20 bytes: a client that has it can acknowledge the delivery.
-        is_settled: Whether this client has confirmed or rejected it.
-        is_lost: Whether a worker has found that its lease is lost, so that another worker may have the message.
+        is_lost: Whether its worker lost the lease or was closed: another worker may have the message.
     """
 
     # What is rarely read stays in the message of protobuf: to copy all of it costs more than the rest of a fetch.
-    __slots__ = ("_leased_until_ms", "_wire", "body", "id", "is_lost", "is_settled", "lock", "mailbox")
+    __slots__ = ("_is_settled", "_leased_until_ms", "_wire", "body", "id", "is_lost", "lock", "mailbox", "on_settled")
 
     def __init__(self, mailbox: str, wire: pb.Delivery, leased_until_ms: int) -> None:
         self.mailbox = mailbox
@@ -31,7 +30,20 @@ class DeliveryFields:
         self.body = wire.body
         self._wire = wire
         self._leased_until_ms = leased_until_ms
-        self.is_settled = self.is_lost = False
+        self._is_settled = self.is_lost = False
+        # Of its worker, which then stops extending the lease.
+        self.on_settled: Callable[[DeliveryFields], None] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this client has confirmed or rejected it; acknowledgements and transactions set it."""
+        return self._is_settled
+
+    @is_settled.setter
+    def is_settled(self, is_settled: bool) -> None:
+        self._is_settled = is_settled
+        if is_settled and self.on_settled is not None:
+            self.on_settled(self)
 
     @property
     def is_body_missing(self) -> bool:

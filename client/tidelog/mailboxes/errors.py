@@ -14,6 +14,10 @@ class DeliveriesRefusedError(MailboxError):
     failures: tuple[tuple[DeliveryFields, TidelogError], ...] = ()
 
 
+class UnsettledDeliveriesError(MailboxError):
+    """``next`` or ``anext`` on a worker, while ``concurrency`` of its deliveries are unsettled: call ``ack()``."""
+
+
 class BlobNotFoundError(TidelogError, reasons=("REASON_BLOB_NOT_EXIST",)):
     """No blob is stored under this key: store it again."""
 

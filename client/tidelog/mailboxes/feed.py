@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
 from tidelog.errors import (
@@ -16,7 +18,7 @@ from tidelog.errors import (
     copy_of,
 )
 from tidelog.mailboxes.deliveries import DeliveryCalls, DeliveryFields
-from tidelog.mailboxes.errors import DeliveriesRefusedError
+from tidelog.mailboxes.errors import DeliveriesRefusedError, UnsettledDeliveriesError
 from tidelog.mailboxes.leases import LeaseTable
 from tidelog.mailboxes.types import Duration
 from tidelog.transport.retry import Retry, retry_after_s
@@ -69,19 +71,26 @@ class DeliveryFeed:
         self._make = make
         self._retry = retry
         self._concurrency = concurrency
+        self._prefetch = prefetch
         self._capacity = concurrency + prefetch
         self._leases = LeaseTable(lease_s)
         # Deliveries under a lease by lock, ready or taken; those taken have a callback for the loss of the lease.
         self._held: dict[bytes, Any] = {}
         self._taken: dict[bytes, Callable[[], None] | None] = {}
         self._ready: deque[Any] = deque()
-        self._takers: deque[asyncio.Future[None]] = deque()
+        # Calls that wait for a delivery, in their order; those of the set fail if others take all that are allowed.
+        self._takers: dict[asyncio.Future[None], None] = {}
+        self._refusable: set[asyncio.Future[None]] = set()
         self._has_room = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._returning: asyncio.Task[None] | None = None
+        # Acknowledgements, which the cancellation of a caller does not end, and the end of a worker that was collected.
+        self._settling: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
         self._failure: TidelogError | None = None
         self.is_stopping = False
-        self._clock = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
 
     def start(self) -> None:
         """Begin to fetch and to extend leases."""
@@ -90,32 +99,59 @@ class DeliveryFeed:
             asyncio.create_task(self._extend(), name="tidelog-worker-extend"),
         ]
 
-    async def take(self) -> Any:
+    async def take(self, *, waits_for_room: bool = True) -> Any:
         """Return the next delivery with a valid lease; None once the feed is stopping.
+
+        Args:
+            waits_for_room: Whether the call waits while ``concurrency`` deliveries are unsettled.
 
         Raises:
             TidelogError: The mailbox cannot be fetched from.
+            UnsettledDeliveriesError: ``concurrency`` deliveries are unsettled, and the call does not wait.
         """
         while True:
             if self._failure is not None:
                 raise copy_of(self._failure)
             if self.is_stopping:
                 return None
-            while self._ready and len(self._taken) < self._concurrency:
-                delivery = self._ready.popleft()
-                if self._leases.is_valid(delivery.lock, self._clock()):
-                    self._taken[delivery.lock] = None
-                    self._has_room.set()
-                    return delivery
-                self._lose(delivery.lock)
-            taker = asyncio.get_running_loop().create_future()
-            self._takers.append(taker)
-            try:
-                await taker
-            except asyncio.CancelledError:
-                # It may have been woken already, instead of another one.
-                self._wake_takers()
-                raise
+            if not waits_for_room and len(self._taken) >= self._concurrency:
+                raise UnsettledDeliveriesError(
+                    f"{len(self._taken)} deliveries of mailbox {self._mailbox.name} are unsettled, expected fewer than "
+                    f"the worker's concurrency of {self._concurrency}: settle deliveries with ack() or reject()"
+                )
+            if (delivery := self._next_ready()) is not None:
+                return delivery
+            await self._wait_for_delivery(waits_for_room=waits_for_room)
+
+    def _next_ready(self) -> Any:
+        """Take a delivery that is ready; None without one, or without room."""
+        while self._ready and len(self._taken) < self._concurrency:
+            delivery = self._ready.popleft()
+            if self._leases.is_valid(delivery.lock, self._clock()):
+                self._taken[delivery.lock] = None
+                delivery.on_settled = self.release
+                self._has_room.set()
+                if len(self._taken) == self._concurrency:
+                    _wake(self._refusable)
+                return delivery
+            self._lose(delivery.lock)
+        return None
+
+    async def _wait_for_delivery(self, *, waits_for_room: bool) -> None:
+        taker = self._loop.create_future()
+        self._takers[taker] = None
+        self._has_room.set()
+        if not waits_for_room:
+            self._refusable.add(taker)
+        try:
+            await taker
+        except asyncio.CancelledError:
+            # It may have been woken already, instead of another one.
+            self._wake_takers()
+            raise
+        finally:
+            self._takers.pop(taker, None)
+            self._refusable.discard(taker)
 
     def on_lost(self, delivery: DeliveryFields, call: Callable[[], None]) -> None:
         """Call ``call`` if the lease of a taken delivery is lost: at once if it is lost already."""
@@ -129,6 +165,69 @@ class DeliveryFeed:
         self._forget(delivery.lock)
         self._wake_takers()
 
+    async def settle(self, delivery: DeliveryFields, how: How) -> None:
+        """End a taken delivery, unless its lease is lost or the caller has acknowledged it itself.
+
+        A message whose body could not be read is never confirmed: it is rejected. A failure after which the message is
+        delivered again is logged.
+
+        Raises:
+            TidelogError: The mailbox refuses acknowledgements.
+        """
+        try:
+            if delivery.is_lost or delivery.is_settled:
+                return
+            if how == "ack" and delivery.is_body_missing:
+                _log.error(
+                    "the body of message %d of mailbox %s is missing: the message is rejected, not confirmed; ack() of "
+                    "its delivery deletes it",
+                    delivery.id,
+                    delivery.mailbox,
+                )
+                how = "reject"
+            await _settle(self._mailbox, delivery, how)
+        except (LockError, UnavailableError, DeadlineError) as error:
+            _log.warning(
+                "message %d of mailbox %s is delivered again, because its acknowledgement failed: %s",
+                delivery.id,
+                delivery.mailbox,
+                error,
+            )
+        finally:
+            self.release(delivery)
+
+    def begin_settle(self, delivery: DeliveryFields, how: How) -> "asyncio.Task[None]":
+        """Begin ``settle``; it continues if the caller ends, until ``aclose``."""
+        settling = self._loop.create_task(self.settle(delivery, how), name="tidelog-worker-settle")
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+        return settling
+
+    def give_back_soon(self, deliveries: Sequence[DeliveryFields | None]) -> None:
+        """Return taken deliveries to the mailbox in the background. From any thread, and from finalizers.
+
+        ``deliveries`` is read on the event loop, after what other threads have begun there.
+        """
+        self._call_soon(lambda: self._give_back(deliveries))
+
+    def close_soon(self) -> None:
+        """Begin ``aclose`` without ``returns_taken`` in the background. From any thread, and from finalizers."""
+        self._call_soon(self._begin_close)
+
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        # Why suppressed: a closed loop extends no leases, so their end returns the messages.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def _give_back(self, deliveries: Sequence[DeliveryFields | None]) -> None:
+        for delivery in deliveries:
+            if delivery is not None and delivery.lock in self._taken:
+                self.begin_settle(delivery, "return")
+
+    def _begin_close(self) -> None:
+        if self._closing is None:
+            self._closing = self._loop.create_task(self.aclose(returns_taken=False), name="tidelog-worker-close")
+
     def stop(self) -> None:
         """Stop fetching, and return the deliveries that are ready to the mailbox. Taken ones keep their leases."""
         if self.is_stopping:
@@ -139,11 +238,19 @@ class DeliveryFeed:
             self._returning = asyncio.create_task(self._return_ready(), name="tidelog-worker-return")
         self._wake_takers()
 
-    async def aclose(self) -> None:
-        """Stop, wait until deliveries that were ready are returned, and stop extending leases."""
+    async def aclose(self, *, returns_taken: bool) -> None:
+        """Stop, wait until deliveries that were ready are returned, and stop extending leases.
+
+        Args:
+            returns_taken: Whether taken deliveries are returned too; otherwise their leases remain until they end.
+        """
         self.stop()
         if self._returning is not None:
             await asyncio.gather(self._returning, return_exceptions=True)
+        while self._settling:
+            await self._settled()
+        if returns_taken:
+            await self._return_taken()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -156,7 +263,7 @@ class DeliveryFeed:
         try:
             while True:
                 await self._room()
-                for delivery in await self._fetched(min(self._capacity - len(self._held), _MAX_FETCH)):
+                for delivery in await self._fetched(min(self._wanted(), _MAX_FETCH)):
                     self._held[delivery.lock] = delivery
                     self._ready.append(delivery)
                 self._wake_takers()
@@ -168,13 +275,17 @@ class DeliveryFeed:
             self._fail(failure)
 
     async def _room(self) -> None:
-        """Wait until half of the capacity is free, or no delivery is ready."""
+        """Wait until deliveries are wanted: half of ``prefetch``, or any number if no delivery is ready."""
         while True:
-            room = self._capacity - len(self._held)
-            if room > 0 and (2 * room >= self._capacity or not self._ready):
+            room = self._wanted()
+            if room > 0 and (2 * room >= self._prefetch or not self._ready):
                 return
             self._has_room.clear()
             await self._has_room.wait()
+
+    def _wanted(self) -> int:
+        """Return the number of deliveries to fetch: for the calls that wait, and ``prefetch`` further ones."""
+        return min(self._capacity - len(self._held), len(self._takers) + self._prefetch - len(self._ready))
 
     async def _fetched(self, count: int) -> Sequence[Any]:
         """Fetch, and retry while the server does not answer, for ``Retry.give_up_s``."""
@@ -204,11 +315,10 @@ class DeliveryFeed:
         """Wake as many takers as can take a delivery; all of them at the end."""
         is_over = self.is_stopping or self._failure is not None
         left = len(self._takers) if is_over else min(len(self._ready), self._concurrency - len(self._taken))
-        while left > 0 and self._takers:
-            taker = self._takers.popleft()
-            if not taker.done():
-                taker.set_result(None)
-                left -= 1
+        woken = list(islice((taker for taker in self._takers if not taker.done()), max(0, left)))
+        for taker in woken:
+            del self._takers[taker]
+        _wake(woken)
 
     # -- Leases --------------------------------------------------------------------------------------------
 
@@ -275,6 +385,19 @@ class DeliveryFeed:
         if self._held.pop(lock, None) is not None:
             self._has_room.set()
 
+    async def _settled(self) -> None:
+        for failure in await asyncio.gather(*self._settling, return_exceptions=True):
+            if failure is not None:
+                _log.warning("mailbox %s: an acknowledgement of its worker failed: %s", self._mailbox.name, failure)
+
+    async def _return_taken(self) -> None:
+        """Return the deliveries that are unsettled; their holders see that the leases are lost."""
+        taken = [self._held[lock] for lock in self._taken]
+        for delivery in taken:
+            delivery.is_lost = True
+            self._forget(delivery.lock)
+        await returned(self._mailbox, taken)
+
     async def _return_ready(self) -> None:
         """Return deliveries that no caller has taken to the mailbox, available at once."""
         ready = [each for each in self._ready if not each.is_lost]
@@ -294,29 +417,16 @@ async def returned(mailbox: FeedMailbox, deliveries: Sequence[DeliveryFields]) -
         _log.warning("messages of mailbox %s are available only after their leases end: %s", mailbox.name, error)
 
 
-async def settle(mailbox: FeedMailbox, feed: DeliveryFeed, delivery: DeliveryFields, how: How) -> None:
-    """End a taken delivery, unless its lease is lost or the caller has acknowledged it itself.
+async def _settle(mailbox: FeedMailbox, delivery: DeliveryFields, how: How) -> None:
+    if how == "ack":
+        await mailbox.ack_many((delivery,))
+    elif how == "reject":
+        await mailbox.reject_many((delivery,))
+    else:
+        await returned(mailbox, (delivery,))
 
-    A failure after which the message is delivered again is logged.
 
-    Raises:
-        TidelogError: The mailbox refuses acknowledgements.
-    """
-    try:
-        if delivery.is_lost or delivery.is_settled:
-            return
-        if how == "ack":
-            await mailbox.ack_many((delivery,))
-        elif how == "reject":
-            await mailbox.reject_many((delivery,))
-        else:
-            await returned(mailbox, (delivery,))
-    except (LockError, UnavailableError, DeadlineError) as error:
-        _log.warning(
-            "message %d of mailbox %s is delivered again, because its acknowledgement failed: %s",
-            delivery.id,
-            delivery.mailbox,
-            error,
-        )
-    finally:
-        feed.release(delivery)
+def _wake(takers: Iterable[asyncio.Future[None]]) -> None:
+    for taker in takers:
+        if not taker.done():
+            taker.set_result(None)

@@ -266,7 +266,8 @@ class AsyncMailbox:
         """Call ``handler`` with each message, up to ``concurrency`` at a time, until SIGTERM or a cancellation.
 
         The lease of a message is extended while its handler runs. When the handler returns, the message is confirmed;
-        when it raises an Exception, that is logged and the message is rejected with the back-off of the mailbox. If the
+        when it raises an Exception, that is logged and the message is rejected with the back-off of the mailbox, as is
+        a message whose body is missing (``is_body_missing``) unless the handler has confirmed it by ``ack``. If the
         lease is lost, because the server did not answer in time or the message was purged, another worker may have the
         message: the handler is cancelled (it gets ``asyncio.CancelledError``), and a warning is logged.
 

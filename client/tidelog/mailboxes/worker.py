@@ -5,18 +5,16 @@ import inspect
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
-from tidelog.errors import (
-    ClosedError,
-    TidelogError,
-)
+from tidelog.errors import ClosedError
 from tidelog.mailboxes.deliveries import AsyncDelivery, DeliveryFields
-from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How, settle
+from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
+from tidelog.mailboxes.iteration import Iteration
 from tidelog.mailboxes.types import Duration, duration_ms
 from tidelog.transport.retry import Retry
 
@@ -65,37 +63,38 @@ class WorkerSettings:
 
 
 class AsyncMailboxWorker:
-    """An iterator of deliveries, from ``AsyncMailbox.worker``. ``MailboxWorker`` is its synchronous twin.
+    """Delivers messages under leases, from ``AsyncMailbox.worker``. ``MailboxWorker`` is its synchronous twin.
 
-    ``async for delivery in worker`` processes one message after another; several tasks may iterate one worker, and hold
-    up to ``concurrency`` deliveries together. Leases are extended while a delivery is held. A delivery ends
+    ``async for delivery in worker`` processes one message after another. Each loop, and each call of ``aiter(worker)``,
+    has an iterator of its own; loops in several tasks hold up to ``concurrency`` deliveries together, and wait for
+    their turn. Leases are extended until their deliveries are settled. A delivery is confirmed
 
-    - when its task asks for the next one in the same loop: it is confirmed;
-    - when its task begins another loop over the worker, having left the first one: it is rejected;
-    - when its task leaves ``async with worker``, or ends: it is confirmed, or rejected if there is an exception;
-    - when its lease is lost: ``is_lost`` of the delivery becomes true, and a warning is logged. Another worker may have
-      the message: stop processing it. ``AsyncMailbox.work`` cancels its handler then.
+    - when its iterator is asked for the next one;
+    - by ``delivery.ack()``, or by a transaction.
 
-    A rejection has the back-off of the mailbox; after a cancellation it has no delay. A delivery that the loop's body
-    has acknowledged itself is not acknowledged again. An acknowledgement that fails because the lease is lost, or the
-    server does not answer, is logged, and the message is delivered again.
+    Nothing else confirms it: no ``break``, no exception, no cancellation, no end of a task or of ``async with``. A
+    delivery whose loop was left is returned to the mailbox, available at once, when its iterator is collected (at the
+    end of an ``async for``) or the worker is closed; ``delivery.reject()`` rejects it with back-off instead.
 
-    Use it with ``async with``, which returns messages that were fetched ahead to the mailbox at its end; otherwise that
-    happens in the background, once all tasks that have iterated it end.
+    ``anext(worker)`` on the worker itself returns a delivery that only ``ack()`` confirms. It raises
+    UnsettledDeliveriesError while ``concurrency`` deliveries are unsettled.
+
+    When a lease is lost, ``is_lost`` of its delivery becomes true, and a warning is logged. Another worker may have the
+    message: stop processing it. ``AsyncMailbox.work`` cancels its handler then. An iterator's acknowledgement that
+    fails because the lease is lost, or the server does not answer, is logged, and the message is delivered again. A
+    message whose body is missing (``is_body_missing``) is rejected where others are confirmed; ``ack()`` deletes it.
+
+    Use it with ``async with``, which returns all unsettled deliveries to the mailbox at its end, and those that were
+    fetched ahead. A worker that is collected without that leaves deliveries of ``anext(worker)`` to their leases.
     """
 
     def __init__(self, mailbox: FeedMailbox, retry: Retry, **options: Unpack[WorkerOptions]) -> None:
         """Create the worker; does no I/O. Raises ValueError if an option is out of range."""
+        self._feed: DeliveryFeed | None = None
         self._mailbox = mailbox
         self._retry = retry
         self.settings = WorkerSettings(**options)
-        self._feed: DeliveryFeed | None = None
         self._is_closed = False
-        # The delivery of each task that iterates, and whether it has left its loop.
-        self._current: dict[asyncio.Task[object], AsyncDelivery] = {}
-        self._left: set[asyncio.Task[object]] = set()
-        self._consumers: set[asyncio.Task[object]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
         """Deliver nothing further: iterations end after their current message. Returns at once."""
@@ -118,48 +117,27 @@ class AsyncMailboxWorker:
             self._feed.start()
         return self._feed
 
-    def __aiter__(self) -> Self:
-        task = _this_task()
-        if task in self._current:
-            self._left.add(task)
-        return self
+    def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
+        return _AsyncDeliveries(self)
 
     async def __anext__(self) -> AsyncDelivery:
-        """Settle the delivery of this task, and return the next one.
+        """Return the next delivery, which only ``ack()`` confirms.
 
         Raises:
-            TidelogError: The mailbox cannot be fetched from, or refuses acknowledgements.
+            UnsettledDeliveriesError: ``concurrency`` deliveries are unsettled.
+            TidelogError: The mailbox cannot be fetched from.
             ClosedError: The worker is closed.
         """
-        task = _this_task()
-        feed = self.feed()
-        if task not in self._consumers:
-            self._consumers.add(task)
-            task.add_done_callback(self._consumer_ended)
-        if (own := self._current.pop(task, None)) is not None:
-            has_left = task in self._left
-            self._left.discard(task)
-            await self.settle(own, "reject" if has_left else "ack")
-        delivery: AsyncDelivery | None = await feed.take()
+        delivery: AsyncDelivery | None = await self.feed().take(waits_for_room=False)
         if delivery is None:
             raise StopAsyncIteration
-        self._current[task] = delivery
         return delivery
 
-    async def settle(self, delivery: AsyncDelivery, how: How) -> None:
-        """End a taken delivery. Raises as ``feed.settle``."""
-        await settle(self._mailbox, self.feed(), delivery, how)
-
     async def aclose(self) -> None:
-        """Stop, and return the messages that no task holds to the mailbox. Idempotent.
-
-        Leases of deliveries that tasks still hold are not extended any further.
-        """
+        """Stop, and return all unsettled deliveries to the mailbox. Idempotent."""
         self._is_closed = True
         if self._feed is not None:
-            self._feed.stop()
-            await asyncio.gather(*self._ending, return_exceptions=True)
-            await self._feed.aclose()
+            await self._feed.aclose(returns_taken=True)
 
     async def __aenter__(self) -> Self:
         self.feed()
@@ -168,42 +146,35 @@ class AsyncMailboxWorker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = _this_task()
-        self.stop()
-        try:
-            if (own := self._current.pop(task, None)) is not None:
-                await self.settle(own, end_of(error))
-        finally:
-            await self.aclose()
+        await self.aclose()
 
-    def _consumer_ended(self, task: asyncio.Task[object]) -> None:
-        """Settle the delivery of a task that has ended; the last one closes the worker."""
-        self._consumers.discard(task)
-        self._left.discard(task)
-        own = self._current.pop(task, None)
-        if own is None and (self._consumers or self._is_closed):
-            return
-        error: BaseException | None = None
-        if own is not None:
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if isinstance(error, Exception):
-                # Logged here, because asyncio does not log an exception that was looked at.
-                _log.error(
-                    "the task with message %d of mailbox %s raised: it is rejected", own.id, own.mailbox, exc_info=error
-                )
-        ending = task.get_loop().create_task(self._end(own, error), name="tidelog-worker-end")
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+    def __del__(self) -> None:
+        if self._feed is not None and not self._is_closed:
+            self._feed.close_soon()
 
-    async def _end(self, own: AsyncDelivery | None, error: BaseException | None) -> None:
-        try:
-            if own is not None:
-                await self.settle(own, end_of(error))
-        except TidelogError as failure:
-            _log.warning("mailbox %s: the last acknowledgement of a task failed: %s", self._mailbox.name, failure)
-        if not self._consumers and not self._is_closed and self._feed is not None:
-            self._is_closed = True
-            await self._feed.aclose()
+
+class _AsyncDeliveries:
+    """An iterator of a worker; see ``AsyncMailboxWorker``. It keeps its worker, which may have no other owner."""
+
+    def __init__(self, worker: AsyncMailboxWorker) -> None:
+        self._iteration: Iteration | None = None
+        self._worker = worker
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        if self._iteration is None:
+            self._iteration = Iteration(self._worker.feed())
+        delivery: AsyncDelivery | None = await self._iteration.take()
+        if delivery is None:
+            raise StopAsyncIteration
+        self._iteration.hand_out(delivery)
+        return delivery
+
+    def __del__(self) -> None:
+        if self._iteration is not None:
+            self._iteration.leave()
 
 
 async def run_handlers(
@@ -241,9 +212,9 @@ async def _run(worker: AsyncMailboxWorker, handler: Callable[[AsyncDelivery], Aw
         try:
             how = await _handled(feed, delivery, handler)
         except (asyncio.CancelledError, _HandlerTypeError):
-            await worker.settle(delivery, "return")
+            await feed.settle(delivery, "return")
             raise
-        await worker.settle(delivery, how)
+        await feed.settle(delivery, how)
 
 
 async def _handled(
@@ -289,13 +260,6 @@ def log_failure(delivery: DeliveryFields, what: str) -> None:
     _log.exception("the handler %s: message %d of mailbox %s is rejected", what, delivery.id, delivery.mailbox)
 
 
-def end_of(error: BaseException | None) -> How:
-    """Return how a delivery ends whose processing ended with ``error``."""
-    if error is None:
-        return "ack"
-    return "return" if isinstance(error, asyncio.CancelledError) else "reject"
-
-
 @contextmanager
 def _stopping_at_sigterm(worker: AsyncMailboxWorker, *, is_wanted: bool) -> Iterator[None]:
     """Stop the worker on SIGTERM, if this is the main thread."""
@@ -310,9 +274,3 @@ def _stopping_at_sigterm(worker: AsyncMailboxWorker, *, is_wanted: bool) -> Iter
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, before)
-
-
-def _this_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task

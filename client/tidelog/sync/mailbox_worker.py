@@ -2,15 +2,16 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.mailboxes.deliveries import DeliveryFields
-from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How, settle
-from tidelog.mailboxes.worker import WorkerOptions, WorkerSettings, end_of, log_failure
+from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
+from tidelog.mailboxes.iteration import Iteration
+from tidelog.mailboxes.worker import WorkerOptions, WorkerSettings, log_failure
 from tidelog.transport.background import background
 from tidelog.transport.retry import Retry
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -19,12 +20,12 @@ _Delivery = TypeVar("_Delivery", bound=DeliveryFields)
 
 
 class MailboxWorker(Generic[_Delivery]):
-    """An iterator of deliveries, from ``Mailbox.worker``. See ``AsyncMailboxWorker``.
+    """Delivers messages under leases, from ``Mailbox.worker``. See ``AsyncMailboxWorker``, whose rules are the same.
 
-    ``for delivery in worker`` processes one message after another; several threads may iterate one worker, and hold up
-    to ``concurrency`` deliveries together. What holds for a task there holds for a thread here, with one difference:
-    the end of a thread that has not left ``with worker`` is not noticed, so its delivery is held until the worker is
-    closed.
+    ``for delivery in worker`` processes one message after another. Each loop, and each call of ``iter(worker)``, has an
+    iterator of its own; loops in several threads hold up to ``concurrency`` deliveries together. An iterator belongs to
+    one loop: threads that share one confirm each other's deliveries. ``next(worker)`` on the worker itself returns a
+    delivery that only ``ack()`` confirms, in any thread.
     """
 
     def __init__(
@@ -35,16 +36,13 @@ class MailboxWorker(Generic[_Delivery]):
         **options: Unpack[WorkerOptions],
     ) -> None:
         """Create the worker; does no I/O. Raises ValueError if an option is out of range."""
+        self._feed: DeliveryFeed | None = None
         self._mailbox = mailbox
         self._make = make
         self._retry = retry
         self.settings = WorkerSettings(**options)
         self._lock = threading.Lock()
-        self._feed: DeliveryFeed | None = None
         self._is_closed = False
-        # The delivery of each thread that iterates, and the threads that have left their loop.
-        self._current: dict[int, _Delivery] = {}
-        self._left: set[int] = set()
 
     def stop(self) -> None:
         """Deliver nothing further: iterations end after their current message. Returns at once."""
@@ -72,41 +70,24 @@ class MailboxWorker(Generic[_Delivery]):
         feed.start()
         return feed
 
-    def __iter__(self) -> Self:
-        thread = threading.get_ident()
-        if thread in self._current:
-            self._left.add(thread)
-        return self
+    def __iter__(self) -> Iterator[_Delivery]:
+        return _Deliveries(self)
 
     def __next__(self) -> _Delivery:
-        """Settle the delivery of this thread, and return the next one. Raises as ``AsyncMailboxWorker.__anext__``."""
-        thread = threading.get_ident()
-        if (own := self._current.pop(thread, None)) is not None:
-            has_left = thread in self._left
-            self._left.discard(thread)
-            self.settle(own, "reject" if has_left else "ack")
-        delivery = self.take()
+        """Return the next delivery, which only ``ack()`` confirms. Raises as ``AsyncMailboxWorker.__anext__``."""
+        feed = self.feed()
+        delivery: _Delivery | None = _taken(feed, lambda: feed.take(waits_for_room=False))
         if delivery is None:
             raise StopIteration
-        self._current[thread] = delivery
         return delivery
-
-    def take(self) -> _Delivery | None:
-        """Return the next delivery; None once the worker stops. Raises as ``__next__``."""
-        delivery: _Delivery | None = background.run(self.feed().take())
-        return delivery
-
-    def settle(self, delivery: _Delivery, how: How) -> None:
-        """End a taken delivery. Raises as ``tidelog.mailboxes.feed.settle``."""
-        background.run(settle(self._mailbox, self.feed(), delivery, how))
 
     def close(self) -> None:
-        """Stop, and return the messages that no thread holds to the mailbox. See ``AsyncMailboxWorker.aclose``."""
+        """Stop, and return all unsettled deliveries to the mailbox. Idempotent."""
         with self._lock:
             self._is_closed = True
             feed = self._feed
         if feed is not None:
-            background.run(feed.aclose())
+            background.run(feed.aclose(returns_taken=True))
 
     def __enter__(self) -> Self:
         self.feed()
@@ -115,12 +96,51 @@ class MailboxWorker(Generic[_Delivery]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        try:
-            if (own := self._current.pop(threading.get_ident(), None)) is not None:
-                self.settle(own, "return" if isinstance(error, KeyboardInterrupt) else end_of(error))
-        finally:
-            self.close()
+        self.close()
+
+    def __del__(self) -> None:
+        if self._feed is not None and not self._is_closed:
+            self._feed.close_soon()
+
+
+class _Deliveries(Generic[_Delivery]):
+    """An iterator of a worker; see ``MailboxWorker``. It keeps its worker, which may have no other owner."""
+
+    def __init__(self, worker: MailboxWorker[_Delivery]) -> None:
+        self._iteration: Iteration | None = None
+        self._worker = worker
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _Delivery:
+        if self._iteration is None:
+            self._iteration = Iteration(self._worker.feed())
+        iteration = self._iteration
+        delivery: _Delivery | None = _taken(iteration.feed, iteration.take)
+        if delivery is None:
+            raise StopIteration
+        iteration.hand_out(delivery)
+        return delivery
+
+    def __del__(self) -> None:
+        if self._iteration is not None:
+            self._iteration.leave()
+
+
+def _taken(feed: DeliveryFeed, take: Callable[[], Awaitable[Any]]) -> Any:
+    """Take a delivery. If a signal handler interrupts this thread, what came meanwhile returns to the mailbox."""
+    taken: list[Any] = []
+
+    async def run() -> None:
+        taken.append(await take())
+
+    try:
+        background.run(run())
+        return taken[0]
+    except BaseException:
+        feed.give_back_soon(taken)
+        raise
 
 
 def run_handlers(
@@ -151,15 +171,16 @@ def _join(threads: list[threading.Thread]) -> None:
 
 
 def _run(worker: MailboxWorker[_Delivery], handler: Callable[[_Delivery], None], failures: list[TidelogError]) -> None:
+    feed = worker.feed()
     try:
-        while (delivery := worker.take()) is not None:
+        while (delivery := background.run(feed.take())) is not None:
             how: How = "ack"
             try:
                 handler(delivery)
             except Exception:  # noqa: BLE001 - a handler may raise anything; it is logged
                 log_failure(delivery, "raised an exception")
                 how = "reject"
-            worker.settle(delivery, how)
+            background.run(feed.settle(delivery, how))
     except TidelogError as error:
         failures.append(error)
         worker.stop()

@@ -5,7 +5,7 @@ Method: a real server with a log on disk, called through the generated stubs. Co
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from tidelog import AsyncClient, Client, OutgoingMessage
+from tidelog import AsyncClient, AsyncDelivery, Client, OutgoingMessage
+from tidelog.mailboxes.deliveries import DeliveryFields
 from tidelog.v1 import blob_service_pb2 as blob_pb
 from tidelog.v1 import blob_service_pb2_grpc, mailbox_service_pb2_grpc
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -333,6 +334,52 @@ async def test_the_client_delivers_a_message_whose_body_is_missing(tmp_path: Pat
         [delivery] = await mailbox.fetch()
         assert (delivery.body, delivery.is_body_missing) == (b"", True)
         await delivery.ack()
+
+
+@pytest.mark.parametrize("form", ["handler", "loop", "threads"])
+async def test_a_worker_does_not_confirm_a_message_whose_body_is_missing(tmp_path: Path, form: str) -> None:
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        await client.mailboxes.create("work")
+        mailbox = client.mailbox("work")
+        key = await client.blobs.put(LARGE)
+        [sent] = await mailbox.send_many([OutgoingMessage(b"", blob_key=key)])
+        log = await at.blobs.create()
+        await log.run(lambda step: step.collect([key]), 1)
+        seen: list[tuple[int, bytes, bool]] = []
+        running, came_twice = asyncio.get_running_loop(), asyncio.Event()
+
+        def note(delivery: DeliveryFields) -> None:
+            seen.append((delivery.id, delivery.body, delivery.is_body_missing))
+            if len(seen) == 2:
+                running.call_soon_threadsafe(came_twice.set)
+
+        async def handle(delivery: AsyncDelivery) -> None:
+            note(delivery)
+
+        async def loop() -> None:
+            async for delivery in mailbox.worker():
+                note(delivery)
+
+        def in_thread() -> None:
+            with Client(at.server.grpc_endpoint) as blocking, blocking.mailbox("work").worker() as worker:
+                for delivery in worker:
+                    note(delivery)
+                    if len(seen) == 2:
+                        return
+
+        forms: dict[str, Callable[[], Awaitable[None]]] = {
+            "handler": lambda: mailbox.work(handle), "loop": loop, "threads": lambda: asyncio.to_thread(in_thread),
+        }  # fmt: skip
+        task = asyncio.ensure_future(forms[form]())
+        await asyncio.wait_for(came_twice.wait(), 20)
+        task.cancel()
+        await asyncio.wait([task])
+
+        assert seen[:2] == [(sent.id, b"", True)] * 2
+        # A worker returns what it holds in the background; ``ack`` deletes the message.
+        [delivery] = await mailbox.fetch(wait=20)
+        await delivery.ack()
+        assert (await mailbox.counts()).leased == 0
 
 
 async def test_the_synchronous_client_sends_and_fetches_a_huge_body(tmp_path: Path) -> None:

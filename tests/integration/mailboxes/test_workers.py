@@ -325,7 +325,7 @@ async def test_a_client_that_is_closed_ends_its_workers(client: AsyncClient, job
 # -- Iterators ---------------------------------------------------------------------------------------------
 
 
-async def test_an_iterator_confirms_when_the_next_one_is_asked_for(jobs: AsyncMailbox) -> None:
+async def test_an_iterator_confirms_when_it_is_asked_for_the_next_one(jobs: AsyncMailbox) -> None:
     await jobs.send_many([b"a", b"b", b"c"])
     seen: list[bytes] = []
     async with jobs.worker(concurrency=2) as worker:
@@ -337,36 +337,173 @@ async def test_an_iterator_confirms_when_the_next_one_is_asked_for(jobs: AsyncMa
                 break
 
     assert seen == [b"a", b"b"]
-    # The end of the context has confirmed the second one, and returned the third one.
-    counts = await jobs.counts()
-    assert (counts.available, counts.leased) == (1, 0)
+    # Nothing has confirmed the second one: it is back.
+    assert await _are(jobs, available=2)
+    assert sorted(each.body for each in await jobs.fetch(2)) == [b"b", b"c"]
 
 
-async def test_an_exception_in_the_body_rejects(jobs: AsyncMailbox) -> None:
-    await jobs.send(b"a")
-    with pytest.raises(KeyError):
-        async with jobs.worker() as worker:
-            async for _ in worker:
-                raise KeyError("a")
-
-    [again] = await jobs.fetch(wait=10)
-    assert again.delivery_count == 2
-
-
-async def test_a_loop_that_is_begun_again_rejects_what_the_first_one_left(jobs: AsyncMailbox) -> None:
+async def test_a_loop_that_was_left_returns_its_message_at_once(jobs: AsyncMailbox) -> None:
     await jobs.send(b"a")
     counts: list[int] = []
-    async with jobs.worker() as worker:
-        with pytest.raises(KeyError):
-            async for delivery in worker:
-                counts.append(delivery.delivery_count)
-                raise KeyError("a")
+
+    async def one(worker: tidelog.AsyncMailboxWorker, error: BaseException | None) -> None:
         async for delivery in worker:
             counts.append(delivery.delivery_count)
+            if error is not None:
+                raise error
             break
 
-    assert counts == [1, 2]
+    async with jobs.worker(concurrency=1) as worker:
+        for error in (KeyError("a"), asyncio.CancelledError(), None):
+            with suppress(KeyError, asyncio.CancelledError):
+                await asyncio.create_task(one(worker, error))
+        # The worker is open, so the collection of the iterator has returned it.
+        await until(lambda: _are(jobs, available=1))
+        async for delivery in worker:
+            counts.append(delivery.delivery_count)
+            worker.stop()
+
+    assert counts == [1, 2, 3, 4]
     assert await is_empty(jobs)
+
+
+@pytest.mark.parametrize("ends", ["break", "error", "cancellation"])
+async def test_the_end_of_a_context_confirms_nothing(jobs: AsyncMailbox, ends: str) -> None:
+    await jobs.send_many([b"a", b"b", b"c"])
+    errors = {"error": KeyError("a"), "cancellation": asyncio.CancelledError()}
+    with suppress(KeyError, asyncio.CancelledError):
+        async with jobs.worker(concurrency=3) as worker:
+            held = [await anext(worker), await anext(aiter(worker)), await anext(kept := aiter(worker))]
+            if ends in errors:
+                raise errors[ends]
+
+    assert await _are(jobs, available=3)
+    assert all(delivery.is_lost or delivery.is_settled for delivery in held)
+    # The processing of the last one ends after the end of the worker, so its message is not confirmed.
+    with pytest.raises(StopAsyncIteration):
+        await anext(kept)
+    assert await _are(jobs, available=3)
+
+
+async def _in_task(asked: Awaitable[AsyncDelivery]) -> AsyncDelivery:
+    async def ask() -> AsyncDelivery:
+        return await asked
+
+    return await asyncio.create_task(ask())
+
+
+async def _waited(asked: Awaitable[AsyncDelivery]) -> AsyncDelivery:
+    done, _ = await asyncio.wait({asyncio.ensure_future(asked)})
+    return done.pop().result()
+
+
+async def _gathered(asked: Awaitable[AsyncDelivery]) -> AsyncDelivery:
+    [delivery] = await asyncio.gather(asked)
+    return delivery
+
+
+WRAPPERS: list[Callable[[Awaitable[AsyncDelivery]], Awaitable[AsyncDelivery]]] = [
+    lambda asked: asked, lambda asked: asyncio.wait_for(asked, 5), _in_task, _waited, _gathered,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", WRAPPERS)
+async def test_a_delivery_outlives_the_task_that_took_it(
+    jobs: AsyncMailbox, wrapped: Callable[[Awaitable[AsyncDelivery]], Awaitable[AsyncDelivery]]
+) -> None:
+    await jobs.send_many([b"a", b"b", b"c"])
+    async with jobs.worker(concurrency=2) as worker:
+        first = await wrapped(anext(worker))
+        deliveries = aiter(worker)
+        second = await wrapped(anext(deliveries))
+        gc.collect()
+        # A round trip, in which an acknowledgement would have come first.
+        assert (await jobs.counts()).leased == 2
+        await first.ack()
+        third = await wrapped(anext(deliveries))
+        # The call for the third one has confirmed the second one.
+        assert [each.header.id for each in await jobs.peek()] == [third.id]
+        assert (first.is_settled, second.is_settled, third.is_settled) == (True, True, False)
+        del deliveries
+        again = await anext(worker)
+        assert (again.id, again.delivery_count) == (third.id, 2)
+
+
+async def test_a_call_for_the_next_one_that_times_out_loses_nothing(jobs: AsyncMailbox) -> None:
+    async with jobs.worker(concurrency=1) as worker:
+        deliveries, taken = aiter(worker), list[AsyncDelivery]()
+        for body in (b"a", b"b"):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(deliveries), 0.02)
+            await jobs.send(body)
+            taken.append(await asyncio.wait_for(anext(deliveries), 20))
+            assert (taken[-1].body, taken[-1].delivery_count) == (body, 1)
+        # The confirmation of a delivery continues when the call that began it is cancelled.
+        asking = asyncio.ensure_future(anext(deliveries))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await until(lambda: is_empty(jobs))
+        assert all(delivery.is_settled for delivery in taken)
+
+
+async def test_more_unsettled_deliveries_than_the_concurrency_are_refused(jobs: AsyncMailbox) -> None:
+    async with jobs.worker(concurrency=2) as worker:
+        waiting = [asyncio.ensure_future(anext(worker)) for _ in range(3)]
+        await jobs.send_many([b"%d" % number for number in range(4)])
+        first, second, third = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(third, tidelog.UnsettledDeliveriesError)
+        for _ in range(2):
+            with pytest.raises(tidelog.UnsettledDeliveriesError, match=r"2 deliveries of mailbox jobs .* ack\(\)"):
+                await anext(worker)
+        # A loop waits for its turn; an acknowledgement or a rejection makes room.
+        looping = asyncio.ensure_future(anext(deliveries := aiter(worker)))
+        assert isinstance(first, AsyncDelivery)
+        await first.ack()
+        assert (await looping).body == b"2"
+        assert isinstance(second, AsyncDelivery)
+        await second.reject(final=True)
+        assert (await anext(worker)).body == b"3"
+        with pytest.raises(tidelog.UnsettledDeliveriesError):
+            await anext(worker)
+        del deliveries
+
+    assert await _are(jobs, available=2)
+
+
+async def test_a_transaction_makes_room(client: AsyncClient, jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"a", b"b"])
+    async with jobs.worker(concurrency=1) as worker:
+        for body in (b"a", b"b"):
+            delivery = await anext(worker)
+            assert delivery.body == body
+            async with client.txn() as txn:
+                txn.ack(delivery)
+    assert await is_empty(jobs)
+
+
+async def test_two_calls_on_one_iterator_are_refused(jobs: AsyncMailbox) -> None:
+    async with jobs.worker() as worker:
+        deliveries = aiter(worker)
+        assert aiter(deliveries) is deliveries
+        waiting = asyncio.ensure_future(anext(deliveries))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="an iterator of its own"):
+            await anext(deliveries)
+        await jobs.send(b"a")
+        assert (await waiting).body == b"a"
+
+
+async def test_a_worker_that_is_collected_returns_what_it_holds(jobs: AsyncMailbox) -> None:
+    await jobs.send_many([b"a", b"b", b"c"])
+    async for delivery in jobs.worker(concurrency=1, prefetch=2):
+        assert delivery.body == b"a"
+        break
+
+    await until(lambda: _are(jobs, available=3))
+    # That of a call on the worker itself remains under its lease: its holder may confirm it.
+    alone = await anext(jobs.worker(concurrency=1))
+    await until(lambda: _are(jobs, available=2, leased=1))
+    await alone.ack()
 
 
 async def test_several_tasks_share_a_worker_and_what_the_body_settles_is_left_alone(jobs: AsyncMailbox) -> None:
@@ -396,31 +533,9 @@ async def test_several_tasks_share_a_worker_and_what_the_body_settles_is_left_al
     assert await is_empty(jobs)
 
 
-async def test_a_task_that_ends_settles_its_message_and_the_last_one_closes_the_worker(jobs: AsyncMailbox) -> None:
-    await jobs.send_many([b"a", b"b", b"c"])
-    worker = jobs.worker(concurrency=1, prefetch=1)
-
-    async def one(error: Exception | None) -> None:
-        async for _ in worker:
-            if error is not None:
-                raise error
-            return
-
-    await asyncio.create_task(one(None))
-    # The worker had one task, which is over, so it is closed.
-    await until(lambda: _are(jobs, available=2))
-    with pytest.raises(StopAsyncIteration):
-        await anext(worker)
-    worker = jobs.worker(prefetch=0)
-    with pytest.raises(KeyError):
-        await asyncio.create_task(one(KeyError("b")))
-    await until(lambda: _are(jobs, available=2))
-    assert [each.header.delivery_count > 0 for each in await jobs.peek()] == [True, True]
-
-
-async def _are(mailbox: AsyncMailbox, *, available: int) -> bool:
+async def _are(mailbox: AsyncMailbox, *, available: int, leased: int = 0) -> bool:
     counts = await mailbox.counts()
-    return (counts.available, counts.leased) == (available, 0)
+    return (counts.available, counts.leased) == (available, leased)
 
 
 async def test_a_handler_of_the_wrong_kind_ends_the_work_and_rejects_nothing(client: AsyncClient) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -130,15 +131,16 @@ async def test_threads_share_an_iterator(client: Client) -> None:
     assert (jobs.counts().available, jobs.counts().leased) == (0, 0)
 
 
-def test_a_loop_that_raises_rejects_and_what_it_left_is_rejected_by_the_next_loop(client: Client) -> None:
+def test_a_loop_that_was_left_returns_its_message_at_once(client: Client) -> None:
     jobs = client.mailbox("jobs")
     jobs.send(b"a")
     counts: list[int] = []
-    with pytest.raises(KeyError), jobs.worker(prefetch=0) as worker:
+    with pytest.raises(KeyError), jobs.worker() as worker:
         for delivery in worker:
             counts.append(delivery.delivery_count)
             raise KeyError("a")
-    with jobs.worker(prefetch=0) as worker:
+    assert jobs.counts().available == 1
+    with jobs.worker(concurrency=1) as worker:
         for delivery in worker:
             counts.append(delivery.delivery_count)
             break
@@ -148,11 +150,60 @@ def test_a_loop_that_raises_rejects_and_what_it_left_is_rejected_by_the_next_loo
             break
 
     assert counts == [1, 2, 3]
-    assert jobs.counts().available == 0
+    assert (jobs.counts().available, jobs.counts().leased) == (0, 0)
     with pytest.raises(tidelog.ClosedError):
         closed = jobs.worker()
         closed.close()
         next(closed)
+
+
+def test_threads_of_a_pool_take_from_the_worker_and_only_they_confirm(client: Client) -> None:
+    jobs = client.mailbox("jobs")
+    jobs.send_many([b"%d" % number for number in range(6)])
+    with jobs.worker(concurrency=4) as worker, ThreadPoolExecutor(1) as pool:
+        # One thread takes all of them, and has ended each call before.
+        held = [pool.submit(next, worker).result() for _ in range(4)]
+        assert jobs.counts().leased == 4
+        with pytest.raises(tidelog.UnsettledDeliveriesError, match=r"ack\(\)"):
+            pool.submit(next, worker).result()
+        for delivery in held[:2]:
+            pool.submit(delivery.ack).result()
+        assert pool.submit(next, worker).result().body == b"4"
+
+    # Neither the end of the threads nor that of the worker has confirmed any of the others.
+    assert sorted(each.body for each in jobs.fetch(6)) == [b"2", b"3", b"4", b"5"]
+
+
+def test_a_call_that_a_signal_handler_interrupts_confirms_nothing_that_it_did_not_return(client: Client) -> None:
+    jobs = client.mailbox("jobs")
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    seen: list[bytes] = []
+    try:
+        with jobs.worker(concurrency=1) as worker:
+            deliveries = iter(worker)
+            jobs.send_many([b"%d" % number for number in range(20)])
+            attempts = 0
+            while len(seen) < 20:
+                attempts += 1
+                try:
+                    # Some calls end before it, some are interrupted, at any point.
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + attempts % 20))
+                    body = next(deliveries).body
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    seen.append(body)
+                except TimeoutError:
+                    continue
+            worker.stop()
+            assert next(deliveries, None) is None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert {int(body) for body in seen} == set(range(20))
 
 
 def test_an_asynchronous_handler_is_refused(client: Client) -> None:
