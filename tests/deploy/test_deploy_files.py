@@ -216,3 +216,12 @@ def test_pods_services_budget_and_policy_select_the_same() -> None:
     assert manifest("networkpolicy")["spec"]["podSelector"]["matchLabels"] == label
     assert manifest("service")["spec"]["selector"] == manifest("service-headless")["spec"]["selector"] == label
     assert spec["serviceName"] == manifest("service-headless")["metadata"]["name"]
+
+
+def test_the_port_of_metrics_serves_no_mailboxes_without_authentication() -> None:
+    for name, service in SERVICES.items():
+        variables = service.get("environment", {})
+        if variables.get("TIDELOG_SERVER__INSECURE") == "true":
+            assert variables["TIDELOG_MAILBOXES__HTTP_API"] == "false", name
+    base = load_config(DEPLOY / "kubernetes" / "base" / "tidelog.toml", {}, {})
+    assert (base.server.insecure, base.mailboxes.http_api) == (True, False)

@@ -128,6 +128,11 @@ def test_variables_that_are_no_settings_are_allowed() -> None:
         ("storage.durability", "sink", "'sync' or 'os'"),
         ("server.grpc_port", "70000", "less than or equal to 65535"),
         ("server.insecure", "perhaps", "boolean"),
+        ("server.insecure", "1", "a boolean, true or false"),
+        ("server.insecure", "yes", "a boolean, true or false"),
+        ("server.reflection", "off", "a boolean, true or false"),
+        ("mailboxes.http_api", "f", "a boolean, true or false"),
+        ("metrics.per_mailbox", "", "a boolean, true or false"),
         ("limits.tail_ring_bytes", "many", "could not parse"),
         ("limits.tail_ring_bytes", "0", "greater than 0"),
         ("log.slow_append_ms", "-1", "greater than or equal to 0"),
@@ -140,6 +145,18 @@ def test_a_bad_value_names_key_value_origin_and_what_is_allowed(key: str, value:
 
     assert text.startswith(f"{key} = '{value}' (flag --{key}) is not allowed: ")
     assert expected in text
+
+
+@pytest.mark.parametrize("written", ["1", "0", '"yes"', '"on"', "1.0", '"1"', '""'])
+def test_what_is_not_written_as_a_boolean_is_refused_in_files_too(tmp_path: Path, written: str) -> None:
+    file = tmp_path / "tidelog.toml"
+    file.write_text(f"[server]\ninsecure = {written}\n")
+    with pytest.raises(ConfigError, match=r"tidelog\.toml:2.*a boolean, true or false"):
+        load_config(file, {}, {})
+    with pytest.raises(ConfigError, match=r"environment TIDELOG_SERVER__INSECURE.*a boolean, true or false"):
+        load_config(None, {"TIDELOG_SERVER__INSECURE": written}, {})
+    for right in ("true", "True"):
+        assert load_config(None, {"TIDELOG_SERVER__INSECURE": right}, {}).server.insecure
 
 
 def test_a_limit_above_the_one_that_contains_it_is_refused() -> None:

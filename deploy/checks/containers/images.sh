@@ -20,7 +20,7 @@ make_base_images() {
     done
   } >"$scratch/bases/Dockerfile"
   build_base "python:3.11-slim-$release" "$scratch/bases/Dockerfile"
-  build_base "prom/prometheus:v2.55.1" "$checks/prometheus.Dockerfile"
+  build_base "prom/prometheus:v3.13.1" "$checks/prometheus.Dockerfile"
 }
 
 # build_base TAG DOCKERFILE

@@ -8,14 +8,14 @@ import importlib.util
 import ipaddress
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
-from tidelog_server.config.values import Bytes, FilePath, check_number, check_whole_number
+from tidelog_server.config.values import Bytes, FilePath, check_boolean, check_number, check_whole_number
 from tidelog_server.core.limits import (
     DEFAULT_BLOB_GRACE_S,
     MAX_BATCH_BYTES_CEILING,
@@ -41,6 +41,11 @@ NONE = "none"
 OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value == NONE else value)]
 
 
+_CHECKS: Final[dict[object, Callable[[object], object]]] = {
+    bool: check_boolean, int: check_whole_number, float: check_number,
+}  # fmt: skip
+
+
 class Section(BaseModel):
     """A frozen section that refuses unknown keys."""
 
@@ -49,10 +54,10 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_text(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse values that pydantic accepts as numbers but are not written as such: ``true``, ``1_0``."""
+        """Refuse values that pydantic accepts as numbers or booleans but are not written as such: ``1_0``, ``yes``."""
         assert info.field_name is not None
         kind = cls.model_fields[info.field_name].annotation
-        return check_whole_number(value) if kind is int else check_number(value) if kind is float else value
+        return _CHECKS[kind](value) if kind in _CHECKS else value
 
 
 class ServerSettings(Section):

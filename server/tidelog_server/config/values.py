@@ -35,6 +35,13 @@ def check_number(value: object) -> object:
     raise ValueError("a number")
 
 
+def check_boolean(value: object) -> object:
+    """Return ``value`` if it is written as ``true`` or ``false``. Raises ValueError."""
+    if isinstance(value, bool) or (isinstance(value, str) and value.casefold() in ("true", "false")):
+        return value
+    raise ValueError("a boolean, true or false")
+
+
 def _check_size(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _SIZE.fullmatch(value)):

@@ -5,7 +5,13 @@ from typing import Final
 
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.mailboxes import InvalidDelayError
-from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MAX_MESSAGE_HEADERS, MAX_MESSAGE_HEADERS_BYTES
+from tidelog_server.core.limits import (
+    MAX_MAILBOX_BATCH,
+    MAX_MESSAGE_GROUP_BYTES,
+    MAX_MESSAGE_HEADERS,
+    MAX_MESSAGE_HEADERS_BYTES,
+)
+from tidelog_server.core.names import is_plain, shown
 
 MS_PER_YEAR_9999: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
@@ -31,6 +37,17 @@ def check_text(label: str, text: str, max_bytes: int, index: int) -> None:
     if size_bytes > max_bytes:
         raise InvalidRequestError(
             f"the {label} of message {index} has {size_bytes} bytes, at most {max_bytes} are allowed", field=label
+        )
+
+
+def check_group(group: str, index: int) -> None:
+    """Check the name of the group of the message ``index``. Raises InvalidRequestError."""
+    check_text("group", group, MAX_MESSAGE_GROUP_BYTES, index)
+    if not is_plain(group):
+        raise InvalidRequestError(
+            f"the group of message {index} is '{shown(group)}', expected text without control or format characters, "
+            "line separators, and blanks at its ends",
+            field="group",
         )
 
 

@@ -38,6 +38,7 @@ _JOURNAL_NAME: Final = re.compile(
     f"[{TOKEN_CHARACTERS}]{{{MIN_JOURNAL_NAME_CHARACTERS},{MAX_JOURNAL_NAME_CHARACTERS}}}", re.ASCII
 )
 _SHOWN_CHARACTERS: Final = 64
+_UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 # Cache of parsed names; each append and scan parses one.
 _NAMES_KEPT: Final = 4_096
 
@@ -101,6 +102,29 @@ def check_journal_name(name: str) -> str:
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise InvalidNameError(
             shown(name), expected="a clean relative path: no '/' at either end, no '//', and no part '.' or '..'"
+        )
+    return name
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a name shows what it is: no characters that are not seen or change others, no blanks at its ends.
+
+    Those are control and format characters, lone surrogates, and separators of lines and paragraphs.
+    """
+    if name.isascii():
+        return name.isprintable() and name == name.strip()
+    return name == name.strip() and not any(unicodedata.category(character) in _UNSEEN for character in name)
+
+
+def check_new_mailbox_name(name: str) -> str:
+    """Return ``name`` if a mailbox may be created with it: it is also plain, which earlier servers did not require.
+
+    Raises:
+        InvalidNameError: It may not. Nothing happened.
+    """
+    if not is_plain(check_mailbox_name(name)):
+        raise InvalidNameError(
+            shown(name), expected="text without format characters, line separators, and blanks at its ends"
         )
     return name
 

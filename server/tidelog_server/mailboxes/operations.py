@@ -26,11 +26,17 @@ from tidelog_server.core.limits import (
     MAX_DEDUP_KEY_BYTES,
     MAX_DEDUP_KEYS,
     MAX_MAILBOX_DELAY_MS,
-    MAX_MESSAGE_GROUP_BYTES,
     MAX_PRIORITY,
 )
 from tidelog_server.core.mailboxes import MailboxSettings, MessageState
-from tidelog_server.core.message_checks import MS_PER_YEAR_9999, check_count, check_headers, check_ms, check_text
+from tidelog_server.core.message_checks import (
+    MS_PER_YEAR_9999,
+    check_count,
+    check_group,
+    check_headers,
+    check_ms,
+    check_text,
+)
 from tidelog_server.core.ticks import LOGICAL_BITS, compose, physical_ms
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
@@ -242,7 +248,7 @@ def check_outgoing(name: str, settings: MailboxSettings, messages: Sequence[Outg
                 f"the priority of message {index} is {message.priority}, expected 0 to {MAX_PRIORITY}",
                 field="priority",
             )
-        check_text("group", message.group, MAX_MESSAGE_GROUP_BYTES, index)
+        check_group(message.group, index)
         check_text("dedup_key", message.key, MAX_DEDUP_KEY_BYTES, index)
         check_headers(message.headers, index)
 

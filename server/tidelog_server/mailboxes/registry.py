@@ -28,6 +28,7 @@ from tidelog_server.core.errors.mailboxes import (
 )
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.core.mailboxes import DEFAULT_SETTINGS, MailboxSettings
+from tidelog_server.core.names import check_new_mailbox_name
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.catalog import MailboxCatalog, MailboxRecord
@@ -124,6 +125,7 @@ class Mailboxes:
 
         Raises:
             InvalidRequestError: A setting is out of its range, or contradicts another one. Nothing happened.
+            InvalidNameError: The mailbox does not exist, and its name is not plain. Nothing happened.
             MailboxAlreadyExistsError: The name is taken. Nothing happened.
             MailboxNotExistError: The mailbox for dead letters does not exist. Nothing happened.
             DeadLetterCycleError: It is the mailbox for its own dead letters. Nothing happened.
@@ -147,6 +149,7 @@ class Mailboxes:
                     return found, False
                 if found is not None:
                     raise MailboxAlreadyExistsError(name)
+                check_new_mailbox_name(name)
                 if settings.dead_letter and settings.dead_letter != name:
                     target = self._record(settings.dead_letter)
                     self._directory.ownership.check_here(target.channel, target.name)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog_server.core.callers import is_clean
 from tidelog_server.core.limits import MAX_SECURITY_FILE_BYTES
+from tidelog_server.core.names import is_plain
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -155,8 +155,8 @@ def parse_client_certificate(pem: bytes) -> ClientCertificate:
     spiffe_ids = tuple(uri for uri in uris if uri.startswith(_SPIFFE))
     # Several SPIFFE ids are ignored: the standard allows exactly one.
     name = spiffe_ids[0] if len(spiffe_ids) == 1 else names[0] if names and not spiffe_ids else ""
-    if not is_clean(name):
-        raise CertificateError("the client's certificate has a name with control characters")
+    if not is_plain(name):
+        raise CertificateError("the client's certificate has a name with control characters, or one that is not plain")
     return ClientCertificate(
         f"{certificate.serial_number:x}", name, spiffe_ids, certificate.not_valid_after_utc.timestamp()
     )

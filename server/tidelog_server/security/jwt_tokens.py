@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelog_server.core.callers import is_clean
 from tidelog_server.core.limits import MAX_JWT_FIELD_BYTES
+from tidelog_server.core.names import is_plain
 from tidelog_server.security.jwks import VerificationKey
 
 _TYPES: Final = frozenset(("jwt", "at+jwt"))
@@ -131,6 +131,6 @@ def _time(claims: Mapping[str, Any], name: str) -> int:
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value.encode("utf-8", "replace")) <= MAX_JWT_FIELD_BYTES:
         raise BadTokenError(f"its `{name}` is not a string of 1 to {MAX_JWT_FIELD_BYTES} bytes")
-    if not is_clean(value):
-        raise BadTokenError(f"its `{name}` has control characters or lone surrogates")
+    if not is_plain(value):
+        raise BadTokenError(f"its `{name}` has control or format characters, lone surrogates, or blanks at its ends")
     return value

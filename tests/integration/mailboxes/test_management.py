@@ -179,6 +179,32 @@ async def test_mailboxes_are_kept_across_a_restart(tmp_path: Path) -> None:
         assert (await client.mailboxes.create("gone")).channel not in (kept.channel, "")
 
 
+async def test_an_existing_name_that_is_not_plain_is_used_but_not_created_again(tmp_path: Path) -> None:
+    name = "admin\u200b"
+    async with running_server(tmp_path) as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
+        with pytest.raises(tidelog.InvalidRequestError, match="without format characters"):
+            await client.mailboxes.create(name)
+        # As an earlier server created it.
+        registry = server._node.mailboxes
+        await registry._tasks.finish(registry._commit_new(name, DEFAULT_SETTINGS, b""))
+    async with running_server(tmp_path) as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
+        assert await names(client) == [name]
+        assert (await client.mailboxes.create(name, if_not_exists=True)).name == name
+        await client.mailbox(name).send(b"x")
+        assert [each.body for each in await client.mailbox(name).fetch()] == [b"x"]
+        assert await client.mailboxes.delete(name)
+        with pytest.raises(tidelog.InvalidRequestError, match="without format characters"):
+            await client.mailboxes.create(name)
+
+
+@pytest.mark.parametrize("group", ["a\u202e", "\x1b[2J", " a", "a\u2028"])
+async def test_a_group_that_is_not_plain_is_refused(client: tidelog.AsyncClient, group: str) -> None:
+    await client.mailboxes.create("jobs")
+    with pytest.raises(tidelog.InvalidRequestError, match="without control or format characters"):
+        await client.mailbox("jobs").send(b"x", group=group)
+    await client.mailbox("jobs").send(b"x", group="größe 1")
+
+
 def managed(endpoint: str) -> None:
     with tidelog.Client(endpoint) as client:
         created = client.mailboxes.create("jobs", MailboxSettings(lease_ms=5))

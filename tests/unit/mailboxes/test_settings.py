@@ -16,7 +16,7 @@ from tidelog_server.core.limits import (
     MIN_DEDUP_WINDOW_MS,
 )
 from tidelog_server.core.mailboxes import DEFAULT_SETTINGS, MailboxSettings
-from tidelog_server.core.names import check_mailbox_name
+from tidelog_server.core.names import check_mailbox_name, check_new_mailbox_name, is_plain
 
 RANGES = [
     ("max_lease_ms", 1, MAX_MAILBOX_LEASE_MS),
@@ -67,6 +67,7 @@ def test_the_last_delay_of_the_schedule_repeats() -> None:
 @pytest.mark.parametrize("name", ["b@remote", "a", "orders/eu west", "ü", "x" * MAX_MAILBOX_NAME_BYTES, "_mailbox.1"])
 def test_any_text_without_control_characters_names_a_mailbox(name: str) -> None:
     assert check_mailbox_name(name) == name
+    assert check_new_mailbox_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,31 @@ def test_any_text_without_control_characters_names_a_mailbox(name: str) -> None:
 def test_other_names_are_refused(name: str, expected: str) -> None:
     with pytest.raises(InvalidNameError, match=expected):
         check_mailbox_name(name)
+
+
+UNSEEN = [
+    "admin\u200b",
+    "a\u202eb",
+    "a\u2028b",
+    "a\u2029",
+    "\ufeffa",
+    "a\xad",
+    " a",
+    "a ",
+    "a\u00a0",
+    "\u3000a",
+    "\u2066x",
+]
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_new_name_shows_what_it_is_and_an_existing_one_is_still_found(name: str) -> None:
+    assert check_mailbox_name(name) == name
+    assert not is_plain(name)
+    with pytest.raises(InvalidNameError, match="without format characters, line separators, and blanks at its ends"):
+        check_new_mailbox_name(name)
+
+
+@pytest.mark.parametrize("name", ["a b", "a\u00a0b", "ü", "\u6771", "\U0001f600", "a\u0301"])
+def test_other_text_is_plain(name: str) -> None:
+    assert is_plain(name)

@@ -57,7 +57,8 @@ def at(offset_s: float, kind: type = int) -> Callable[[], Any]:
         {"exp": at(-31), "iat": at(-600)}, {"iat": at(60), "exp": at(660)}, {"exp": at(3_700)}, {"exp": at(-31)},
         {"exp": 1e308}, {"exp": at(60, str)}, {"exp": at(60.5, float)}, {"iat": True}, {"iat": at(0, str)},
         {"nbf": at(60)}, {"nbf": "now"}, {"jti": ""}, {"jti": 1}, {"roles": "admin"}, {"roles": [1]},
-        {"sub": "x" * 300}, {"exp": -5, "iat": -10},
+        {"sub": "x" * 300}, {"exp": -5, "iat": -10}, {"sub": "admin\u200b"}, {"sub": "admin "}, {"sub": "a\u2028"},
+        {"roles": ["\u202erole"]},
     ],
     ids=",".join,
 )  # fmt: skip

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.v1 import token_service_pb2 as pb
-from tidelog_server.core.callers import is_clean
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     DEFAULT_TOKEN_LIFETIME_MS,
     MAX_TOKEN_DESCRIPTION_BYTES,
     MAX_TOKEN_LIFETIME_MS,
 )
-from tidelog_server.core.names import shown
+from tidelog_server.core.names import is_plain, shown
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
@@ -46,9 +45,10 @@ class TokenService:
                 "of the token",
                 field="description",
             )
-        if not is_clean(request.description):
+        if not is_plain(request.description):
             raise InvalidRequestError(
-                f"the description '{shown(request.description)}' has control characters: use one line of text",
+                f"the description '{shown(request.description)}' has control or format characters, or blanks at its "
+                "ends: use one line of text",
                 field="description",
             )
         lifetime_ms = request.lifetime_ms or DEFAULT_TOKEN_LIFETIME_MS
