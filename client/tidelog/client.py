@@ -127,7 +127,8 @@ class AsyncClient(
 
         Args:
             endpoint: ``host:port``, with an IPv6 address in brackets, or another gRPC target such as ``unix:PATH``.
-            timeout_s: Timeout of a call in seconds, retries included; some calls accept one of their own.
+            timeout_s: Timeout of a call in seconds, retries included, counted from the call; some calls accept one of
+                their own. Calls that return pages or progress wait so long for each answer.
             connect_timeout_s: Maximum seconds that a call waits for a connection. Readers, such as scans and consumers,
                 wait for ``Retry.give_up_s``.
             max_in_flight_bytes: Maximum bytes appended and not yet acknowledged; further appends wait.

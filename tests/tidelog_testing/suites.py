@@ -32,6 +32,9 @@ EXTENDED: Final = {
         "tests/deploy/test_compose.py",
         "tests/integration/cluster/test_hosts.py",
     ),
+    "the synchronous form of calls to a server that does not answer; the core has the asynchronous one": (
+        "tests/integration/client/test_bounds_sync.py",
+    ),
     "a storm of kills for one feature; the core has one for all writes, and kills at the failpoints of mailboxes": (
         "tests/crash/test_kill_backup.py",
         "tests/crash/test_kill_blobs.py",

@@ -4,12 +4,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
-import grpc.aio
-
 from tidelog.admin import journal_types as _wire
 from tidelog.admin.journal_types import JournalChange, JournalSpec, ListRequest, ListResponse
 from tidelog.transport.service_calls import ServiceCalls
-from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Transport
 from tidelog.v1 import journal_service_pb2 as pb
 
@@ -75,36 +72,18 @@ class AsyncJournalCalls(ServiceCalls):
 
         Raises:
             InvalidRequestError: The selector has too many terms.
-            TidelogError: The server stopped answering, or the connection was lost: watch again.
+            TidelogError: The first answer did not arrive within the timeout, or the connection was lost: watch again.
         """
         known: dict[str, JournalSpec] = {}
-        async with aclosing(self._changes(request)) as changes:
+        wire = pb.WatchJournalsRequest(selector=_wire.selector_to_wire(request.selector))
+        answers = self._answers(lambda connection: connection.journals.WatchJournals, wire, is_read=True)
+        async with aclosing(answers) as changes:
             async for answer in changes:
                 for name in answer.gone:
                     known.pop(name, None)
                 known.update((each.name, _wire.spec(each)) for each in answer.journals)
                 if answer.is_complete:
                     yield ListResponse(tuple(known[name] for name in sorted(known)))
-
-    async def _changes(self, request: ListRequest) -> AsyncGenerator[Any, None]:
-        """Yield the responses of a watch."""
-        transport = self._transport()
-        await transport.ready(transport.connect_timeout_s)
-        connection = transport.lease()
-        wire = pb.WatchJournalsRequest(selector=_wire.selector_to_wire(request.selector))
-        call: Any = connection.journals.WatchJournals(wire, metadata=transport.metadata())
-        try:
-            while True:
-                async with transport.calls.entered(holds_close=False):
-                    answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    return
-                yield answer
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error, is_read=True) from error
-        finally:
-            call.cancel()
-            transport.release(connection)
 
 
 class AnyNode(Protocol):

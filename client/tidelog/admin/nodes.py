@@ -1,15 +1,12 @@
 """Node calls of the asynchronous client: describe the cluster, locate channels, and follow changes of owners."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
-
-import grpc.aio
 
 from tidelog.admin import cluster_types as _wire
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.transport.service_calls import ServiceCalls
-from tidelog.transport.status import error_of_status
 from tidelog.v1 import cluster_service_pb2 as pb
 
 _NAMES_PER_REQUEST = 100
@@ -66,19 +63,9 @@ class AsyncNodeCalls(ServiceCalls):
         Raises:
             TidelogError: The server stopped answering, or the connection was lost.
         """
-        transport = self._transport()
-        await transport.ready(transport.connect_timeout_s)
-        connection = transport.lease()
-        call: Any = connection.cluster.WatchOwners(pb.WatchOwnersRequest(), metadata=transport.metadata())
-        try:
-            while True:
-                async with transport.calls.entered(holds_close=False):
-                    answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    return
+        answers = self._answers(
+            lambda connection: connection.cluster.WatchOwners, pb.WatchOwnersRequest(), is_read=True
+        )
+        async with aclosing(answers):
+            async for answer in answers:
                 yield OwnersChange(_wire.owners(answer.owners), tuple(answer.gone), answer.is_complete)
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error, is_read=True) from error
-        finally:
-            call.cancel()
-            transport.release(connection)

@@ -202,6 +202,8 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Return once everything sent so far is acknowledged.
 
+        It ends at the latest ``Retry.give_up_s`` after the last response of the server, if the batches are numbered.
+
         Raises:
             TidelogError: The first failure of this producer, if any.
         """

@@ -67,6 +67,11 @@ class AppendQueues:
         return any(queue.waiting or queue.in_doubt for queue in self._queues.values())
 
     @property
+    def has_numbered(self) -> bool:
+        """True if a numbered queue has unsettled submissions."""
+        return any(queue.numbering is not None for queue in self._queues.values())
+
+    @property
     def has_room(self) -> bool:
         """True if fewer bytes wait than may be in flight."""
         return self._waiting_bytes < self._max_in_flight_bytes

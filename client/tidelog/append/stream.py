@@ -23,6 +23,7 @@ from tidelog.errors import (
     UnavailableError,
 )
 from tidelog.transport.calls import closed_error
+from tidelog.transport.patience_scope import LATE_S
 from tidelog.transport.retry import may_repeat, retry_after_s
 from tidelog.transport.status import error_of_answer, error_of_status, max_request_bytes_of
 from tidelog.transport.stream_end import StreamEnd
@@ -53,10 +54,15 @@ class AppendStream:
         self._runner: asyncio.Task[None] | None = None
         # One per queue of transactions, and per queue of batches that are resent until they are answered.
         self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
-        # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
-        self._lost_since_s: float | None = None
+        # When the last answer came, or, if that was before, when the queue last stopped being idle.
+        self._answered_s = 0.0
+        # Ends the attempt under way once no answer has arrived for too long: see `_check_silence`.
+        self._attempt: asyncio.Timeout | None = None
+        self._silence_timer: asyncio.Handle | None = None
+        self._silence_due_s = 0.0
         # The server's maximum request size, known once it has rejected a larger request by ending the current stream.
         self._max_request_bytes = inf
+        # The backoff before the next attempt; None while answers arrive.
         self._pauses_s: Iterator[float] | None = None
         # Fires when batches rejected because of overload are resent.
         self._release_timer: asyncio.Handle | None = None
@@ -84,8 +90,12 @@ class AppendStream:
             ClosedError: The client is closed.
         """
         self._check_open()
+        if self._queues.is_idle:
+            self._answered_s = self._loop.time()
         self._queues.submit(vchannel, terms, submission, numbering)
         self._wake.set()
+        if self._silence_timer is None:
+            self._watch_silence(self._give_up_at_s)
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
 
@@ -200,10 +210,10 @@ class AppendStream:
 
     async def _end(self, why: str) -> None:
         """End the stream, and fail what is left: as unknown if it may be in the log, else as closed."""
-        for timer in (self._timer, self._release_timer):
+        for timer in (self._timer, self._release_timer, self._silence_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._release_timer = None
+        self._timer = self._release_timer = self._silence_timer = None
         if self._runner is not None:
             await self._stream.hang_up()
             self._runner.cancel()
@@ -251,6 +261,30 @@ class AppendStream:
         if self._closing.is_set():
             raise closed_error()
 
+    @property
+    def _give_up_at_s(self) -> float:
+        """When to give up what is numbered, unless an answer arrives before."""
+        return self._answered_s + self._transport.retry.give_up_s
+
+    def _check_silence(self) -> None:
+        """End the attempt under way if no answer has arrived for ``Retry.give_up_s``: the server may be stuck.
+
+        Appends that are not numbered have deadlines of their own.
+        """
+        self._silence_timer = None
+        if self._queues.is_idle:
+            return
+        now_s = self._loop.time()
+        was_paused = now_s > self._silence_due_s + LATE_S
+        if now_s >= self._give_up_at_s and self._queues.has_numbered and self._attempt is not None and not was_paused:
+            self._attempt.reschedule(now_s)
+        # After a pause of the program, answers may be waiting.
+        self._watch_silence(max(self._give_up_at_s, now_s + (LATE_S if was_paused else _MIN_SILENCE_S)))
+
+    def _watch_silence(self, due_s: float) -> None:
+        self._silence_due_s = due_s
+        self._silence_timer = self._loop.call_at(due_s, self._check_silence)
+
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
@@ -258,32 +292,47 @@ class AppendStream:
             if not self._queues.has_waiting:
                 continue
             try:
-                await self._stream.connect()
-                call = self._transport.append_stream()
-            except TidelogError as error:
-                self._queues.fail_waiting(error)
-                await self._lost(error)
-            else:
-                self._max_request_bytes = inf
-                reason = await self._stream.serve(call)
-                self._queues.interrupted(reason, self._max_request_bytes)
-                await self._lost(reason)
+                async with asyncio.timeout(None) as self._attempt:
+                    await self._try()
+            except TimeoutError:
+                self._give_up("no answer has arrived")
+                self._after_loss()
+            finally:
+                self._attempt = None
+
+    async def _try(self) -> None:
+        """Serve one stream until it ends."""
+        try:
+            await self._stream.connect()
+            call = self._transport.append_stream()
+        except TidelogError as error:
+            self._queues.fail_waiting(error)
+            await self._lost(error)
+        else:
+            self._max_request_bytes = inf
+            reason = await self._stream.serve(call)
+            self._queues.interrupted(reason, self._max_request_bytes)
+            await self._lost(reason)
 
     async def _lost(self, error: TidelogError) -> None:
         """Handle the end of a stream: back off unless answers had arrived; give up after ``Retry.give_up_s``."""
-        now_s = self._loop.time()
         if self._pauses_s is None:
-            self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
+            self._pauses_s = self._transport.retry.pauses_s()
         elif self._queues.has_waiting:
             await asyncio.sleep(max(next(self._pauses_s), retry_after_s(error)))
-        assert self._lost_since_s is not None
-        lost_s = now_s - self._lost_since_s
         if isinstance(error, UnauthenticatedError | PermissionDeniedError) and not self._transport.can_renew_token:
             # The token cannot change, so a retry cannot succeed.
             self._queues.give_up(error, _unknown(error, error.values))
-        if self._transport.retry.give_up_s <= lost_s:
-            gone = UnavailableError(f"the server did not answer for {lost_s:.1f} s ({error}): this append was not sent")
-            self._queues.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
+        if self._loop.time() >= self._give_up_at_s:
+            self._give_up(error)
+        self._after_loss()
+
+    def _give_up(self, why: object) -> None:
+        silent_s = self._loop.time() - self._answered_s
+        gone = UnavailableError(f"the server did not answer for {silent_s:.1f} s ({why}): this append was not sent")
+        self._queues.give_up(gone, _unknown(f"within {silent_s:.1f} s"))
+
+    def _after_loss(self) -> None:
         if not self._queues.has_waiting:
             self._pauses_s = None
         self._changed.set()
@@ -300,6 +349,7 @@ class AppendStream:
         """Settle batches as answers arrive; return the error for batches unanswered at the end of the stream."""
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
+                self._answered_s = self._loop.time()
                 self._settle(response)
                 for answer in response.more:
                     self._settle(answer)
@@ -332,6 +382,8 @@ class AppendStream:
 
 
 _NUMBERINGS_KEPT = 1_024
+# Between two checks for silence, at least.
+_MIN_SILENCE_S = 0.05
 
 
 def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:

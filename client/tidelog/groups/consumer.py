@@ -14,7 +14,7 @@ from tidelog.errors import ClosedError, GroupFencedError, GroupPositionMovedErro
 from tidelog.groups.member_stream import Holding, MemberStream, Position
 from tidelog.read.positions import EARLIEST, FOLLOW, Start
 from tidelog.read.reader_events import OnEvent
-from tidelog.read.reader_watch import ReaderWatch, patiently
+from tidelog.read.reader_watch import Patience, ReaderWatch, patiently
 from tidelog.read.scan import ScanCore
 from tidelog.read.scan_plan import DEFAULT_RESPONSE_BYTES, scan_plan
 from tidelog.read.scan_sources import Begin
@@ -229,13 +229,15 @@ class AsyncConsumer(AsyncIterator[Batch]):
 
         Raises:
             ChannelNotFoundError: A channel does not exist.
-            InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined.
+            InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined, at the latest after
+                ``Retry.give_up_s``.
         """
-        await patiently(
-            self._watch, self, self._transport(),
-            lambda: self._ensure_group(self.group, list(self.channels), self._start),
-        )  # fmt: skip
-        await self._member.start()
+        transport = self._transport()
+        async with Patience(self._watch, self, transport).bounded():
+            await patiently(
+                self._watch, self, transport, lambda: self._ensure_group(self.group, list(self.channels), self._start)
+            )
+            await self._member.start()
         await self._take_assignment()
 
     async def commit(self) -> None:
@@ -244,7 +246,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         Raises:
             GroupFencedError: Another member now has one of the vchannels, and receives its messages again. Nothing was
                 committed; the next commit includes the vchannels that this member still has.
-            TidelogError: The member has left the group, or the server was unavailable for too long.
+            TidelogError: The member has left the group, or the server did not answer for ``Retry.give_up_s``.
         """
         self._note_processed()
         while True:
@@ -473,8 +475,9 @@ class AsyncConsumer(AsyncIterator[Batch]):
         last = self._last_commit
         if last is None:
             return
+        transport = self._transport()
         try:
-            async with self._transport().calls.entered(holds_close=True):
+            async with Patience(self._watch, self, transport).bounded(), transport.calls.entered(holds_close=True):
                 await asyncio.shield(last)
         except ClosedError:
             if last.done():

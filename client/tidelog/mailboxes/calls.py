@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, Protocol
-
-import grpc.aio
+from typing import Any, Final, Protocol
 
 from tidelog.admin.blobs import getting, parts_of, putting
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
@@ -12,10 +10,12 @@ from tidelog.mailboxes.operate_stream import OperateStream
 from tidelog.mailboxes.operations import Call
 from tidelog.transport.retry import Retry
 from tidelog.transport.service_calls import ServiceCalls
-from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Transport
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.v1.blob_service_pb2 import BLOB_ALGORITHM_SHA256, GetBlobRequest, PutBlobResponse
+
+# Interval at which the server reports progress of a redrive, at most.
+_PROGRESS_S: Final = 1.0
 
 
 class MessageCalls(Protocol):
@@ -108,22 +108,13 @@ class ServerMessageCalls(ServiceCalls):
 
     async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
         """See ``MessageCalls.redrive``."""
-        transport = self._transport()
-        await transport.ready(transport.connect_timeout_s)
-        connection = transport.lease()
-        call: Any = connection.mailboxes.Redrive(request, metadata=transport.metadata())
-        try:
-            while True:
-                async with transport.calls.entered(holds_close=False):
-                    answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    return
+        answers = self._answers(
+            lambda connection: connection.mailboxes.Redrive, request, is_read=False,
+            later_within_s=self.timeout_s + _PROGRESS_S,
+        )  # fmt: skip
+        async with aclosing(answers):
+            async for answer in answers:
                 yield answer
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error, is_read=False) from error
-        finally:
-            call.cancel()
-            transport.release(connection)
 
 
 class ClusterMessageCalls:

@@ -21,6 +21,7 @@ from tidelog.mailboxes.deliveries import DeliveryCalls, DeliveryFields
 from tidelog.mailboxes.errors import DeliveriesRefusedError, UnsettledDeliveriesError
 from tidelog.mailboxes.leases import LeaseTable
 from tidelog.mailboxes.types import Duration
+from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.retry import Retry, retry_after_s
 from tidelog.v1 import mailbox_service_pb2 as pb
 
@@ -288,24 +289,37 @@ class DeliveryFeed:
         return min(self._capacity - len(self._held), len(self._takers) + self._prefetch - len(self._ready))
 
     async def _fetched(self, count: int) -> Sequence[Any]:
-        """Fetch, and retry while the server does not answer, for ``Retry.give_up_s``."""
+        """Fetch, and retry while the server does not answer, for ``Retry.give_up_s`` since the last answer."""
         pauses_s = self._retry.pauses_s()
-        lost_since_s: float | None = None
+        give_up_at_s = self._clock() + self._retry.give_up_s
+        is_lost = False
         while True:
             try:
-                answer = await self._mailbox.fetch_response(count, lease=self._leases.lease_s, wait=_WAIT_S)
+                answer = await self._fetch_once(count, give_up_at_s)
             except (UnavailableError, DeadlineError) as error:
-                now_s = self._clock()
-                if lost_since_s is None:
-                    lost_since_s = now_s
+                if not is_lost:
+                    is_lost = True
                     _log.warning("the worker of mailbox %s waits for the server: %s", self._mailbox.name, error)
                 pause_s = max(next(pauses_s), retry_after_s(error))
-                if now_s + pause_s - lost_since_s >= self._retry.give_up_s:
+                if self._clock() + pause_s >= give_up_at_s:
                     raise
                 await asyncio.sleep(pause_s)
             else:
                 self._leases.add([each.lock_id for each in answer.deliveries], self._clock())
                 return [self._make(each, answer.leased_until_ms) for each in answer.deliveries]
+
+    async def _fetch_once(self, count: int, by_s: float) -> Any:
+        # A server that works answers a fetch after its wait, if no message has come.
+        wait_s = min(_WAIT_S, self._retry.give_up_s / 2)
+        scope: asyncio.Timeout | None = None
+        try:
+            async with answer_by(by_s) as scope:
+                return await self._mailbox.fetch_response(count, lease=self._leases.lease_s, wait=wait_s)
+        except TimeoutError as error:
+            if isinstance(error, TidelogError) or scope is None or not scope.expired():
+                raise
+            text = f"the server did not answer the worker of {self._mailbox.name} for {self._retry.give_up_s:.1f} s"
+            raise UnavailableError(f"{text}: check it, or raise Retry.give_up_s") from error
 
     def _fail(self, error: TidelogError) -> None:
         self._failure = error

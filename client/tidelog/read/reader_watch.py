@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from tidelog.errors import (
@@ -19,6 +20,7 @@ from tidelog.errors import (
 )
 from tidelog.read.reader_events import LAGGING_AFTER_S, WAITING_AFTER_S, OnEvent, ReaderEvent, ReaderState
 from tidelog.tick import LOGICAL_BITS
+from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.retry import may_repeat, retry_after_s
 from tidelog.transport.transport import Transport
 
@@ -160,7 +162,8 @@ class Patience:
         self._link = link
         self._transport = transport
         self._clock = asyncio.get_running_loop().time
-        self._give_up_at = self._clock() + (transport.retry.give_up_s if give_up_s is None else give_up_s)
+        self._begin_s = self._clock()
+        self._give_up_at = self._begin_s + (transport.retry.give_up_s if give_up_s is None else give_up_s)
         self._pauses_s = transport.retry.pauses_s()
         # When it started to connect, or lost the connection; None while it is connected.
         self._since_s: float | None = None
@@ -169,6 +172,26 @@ class Patience:
     @property
     def _left_s(self) -> float:
         return max(0.0, self._give_up_at - self._clock())
+
+    @asynccontextmanager
+    async def bounded(self, extra_s: float = 0.0) -> AsyncGenerator[None, None]:
+        """Run a block that waits for the server, until the time is over or ``extra_s`` later.
+
+        Raises:
+            UnavailableError: The server did not answer in time. The block was cancelled.
+        """
+        scope: asyncio.Timeout | None = None
+        try:
+            async with answer_by(self._give_up_at + extra_s) as scope:
+                yield
+        except TimeoutError as error:
+            if isinstance(error, TidelogError) or scope is None or not scope.expired():
+                raise
+            silent_s = self._clock() - self._begin_s
+            raise UnavailableError(
+                f"the server at {self._transport.endpoint} did not answer for {silent_s:.1f} s: check it, or raise "
+                "Retry.give_up_s"
+            ) from error
 
     async def connected(self) -> None:
         """Return once the connection is established. Raises as ``Transport.ready``."""

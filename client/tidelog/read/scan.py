@@ -159,6 +159,10 @@ class ScanCore:
         self._received = None
         self._watch.closed(self)
         self._hang_up()
+        await self._forget_read()
+
+    async def _forget_read(self) -> None:
+        """Wait for the end of the read under way, whose call was cancelled."""
         # A task that waits for the read forgets it first.
         if (reading := self._reading) is not None:
             await asyncio.wait((reading,))
@@ -189,15 +193,17 @@ class ScanCore:
         """Accept the next response, opening the call if necessary. Return the error, or None on success."""
         error: TidelogError
         try:
-            response = await self._read(patience)
+            async with patience.bounded(self.plan.watermark_interval_ms / 1_000):
+                response = await self._read(patience)
         except grpc.aio.AioRpcError as failure:
             self._hang_up(failure)
             error = error_of_status(failure, is_read=True)
             error.__cause__ = failure
             return error
         except TidelogError as absence:
-            # Raised before there is a call: there is no connection, or the names could not be resolved.
+            # There is no connection, the names could not be resolved, or the server has stopped answering.
             self._hang_up(absence)
+            await self._forget_read()
             return absence
         if response is None and self._call is not None and self.plan.until.kind == "follow":
             # The server never ends a following scan without an error, but a proxy may, such as one that is restarted.

@@ -11,7 +11,7 @@ from tidelog.transport.credentials import TlsOptions
 
 _HARMLESS_METHOD: Final = "/grpc.health.v1.Health/Check"
 _REASON_WITHIN_S: Final = 0.2
-_HANDSHAKE_WITHIN_S: Final = 1.0
+_HANDSHAKE_WITHIN_S: Final = 0.6
 # Part of the details that gRPC's core reports for a server that answers in HTTP/1.
 _HTTP1: Final = "http1.x"
 _START: Final = "start a server with `tidelog serve`, or correct the endpoint"

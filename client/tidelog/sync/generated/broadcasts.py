@@ -95,7 +95,7 @@ class BroadcastCalls:
         Args:
             key_or_id: Resource key, or id of a broadcast.
             mode: Acknowledgements to wait for.
-            timeout_s: Timeout in seconds; None for the client's.
+            timeout_s: Timeout in seconds; None for the client's. The server's last answer has a second more.
 
         Raises:
             DeadlineError: The acknowledgements did not arrive in time.

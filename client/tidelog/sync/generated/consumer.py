@@ -51,7 +51,8 @@ class ConsumerBase:
 
         Raises:
             ChannelNotFoundError: A channel does not exist.
-            InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined.
+            InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined, at the latest after
+                ``Retry.give_up_s``.
         """
         background.run(self._consumer.join())
 
@@ -61,7 +62,7 @@ class ConsumerBase:
         Raises:
             GroupFencedError: Another member now has one of the vchannels, and receives its messages again. Nothing was
                 committed; the next commit includes the vchannels that this member still has.
-            TidelogError: The member has left the group, or the server was unavailable for too long.
+            TidelogError: The member has left the group, or the server did not answer for ``Retry.give_up_s``.
         """
         background.run(self._consumer.commit())
 

@@ -39,6 +39,6 @@ class JournalCallsBase:
 
         Raises:
             InvalidRequestError: The selector has too many terms.
-            TidelogError: The server stopped answering, or the connection was lost: watch again.
+            TidelogError: The first answer did not arrive within the timeout, or the connection was lost: watch again.
         """
         return background.iterate(self._journals.watch(request))

@@ -163,6 +163,8 @@ class MailboxBase:
     ) -> Iterator[RedriveProgress]:
         """Return dead messages to delivery, and yield progress until all are moved. Closing the iterator stops it.
 
+        The first answer arrives within the client's timeout, each later one within the timeout and a second.
+
         Args:
             ids: Ids of the messages, at most 1,000; empty for all that the mailbox has now.
             destination: Mailbox of the same node that receives them; empty for the one that each was sent to first.
