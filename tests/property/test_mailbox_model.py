@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidelog_server.core.dedup_keys import hash_of
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.mailboxes import (
     AlreadyAcknowledgedError,
@@ -430,9 +431,9 @@ def compare_with_model(box: Mailbox) -> None:
     }
     # A purge ends all leases at once, in any order.
     assert sorted(state.locks.all_ended()) == sorted(model.ended)
-    assert [(key, found) for key, found in state.keys.items() if found[1] > model.now] == [
-        (key, found) for key, found in model.keys.items() if found[1] > model.now
-    ]
+    assert {hashed: (found, until) for hashed, found, until in state.keys.all() if until > model.now} == {
+        hash_of(key): found for key, found in model.keys.items() if found[1] > model.now
+    }
     assert list(state.exhausted) == model.exhausted
     assert (state.is_paused, state.now) == (model.is_paused, model.now)
     assert {group.name for group in state.groups.all()} == {each.group for each in model.messages if each.group}
@@ -460,7 +461,7 @@ def observed(state: MailboxState) -> list[object]:
     groups = sorted((group.name, group.number, group.size, group.in_flight) for group in state.groups.all())
     return [
         rows_of(state), state.counts(), list(state.locks.all()), list(state.locks.all_ended()), groups,
-        list(state.keys.items()), list(state.exhausted), state.is_paused, state.now,
+        sorted(state.keys.all()), list(state.exhausted), state.is_paused, state.now,
     ]  # fmt: skip
 
 

@@ -208,6 +208,11 @@ class LimitSettings(Section):
         _DEFAULT_LIMITS.max_mailbox_messages, gt=0,
         description="maximum messages in all mailboxes of the server; about 100 bytes of memory each",
     )  # fmt: skip
+    max_mailbox_memory_bytes: Bytes = Field(
+        ByteSize(_DEFAULT_LIMITS.max_mailbox_memory_bytes), gt=0,
+        description="maximum memory of what all mailboxes of the server hold: messages without their bodies, "
+        "deduplication keys, groups, leases and references to blobs",
+    )  # fmt: skip
 
     def to_limits(self) -> Limits:
         """Return the limits for the layers below. Call only if ``broken_relations`` yields nothing."""

@@ -300,6 +300,19 @@ DEFAULT_DEDUP_WINDOW_MS: Final = 5 * 60 * 1_000
 MAX_DEDUP_WINDOW_MS: Final = 7 * 24 * 60 * 60 * 1_000
 # Deduplication keys that a mailbox remembers; a send with a further one is refused.
 MAX_DEDUP_KEYS: Final = 1_000_000
+# Of the hash under which a key is remembered.
+DEDUP_HASH_BYTES: Final = 16
+# Memory of what mailboxes hold, measured in processes that hold a million of each: of a message beyond its entries in
+# queues; of such an entry, by its size; of a lease; of a deduplication key; of a group beyond its name; of a message in
+# a group; of a reference to a blob.
+ROW_MEMORY_BYTES: Final = 58
+SMALL_ENTRY_MEMORY_BYTES: Final = 40
+ENTRY_MEMORY_BYTES: Final = 56
+LEASE_MEMORY_BYTES: Final = 184
+DEDUP_KEY_MEMORY_BYTES: Final = 168
+GROUP_MEMORY_BYTES: Final = 360
+MEMBER_MEMORY_BYTES: Final = 56
+BLOB_REFERENCE_MEMORY_BYTES: Final = 200
 DEFAULT_BODY_BYTES: Final = 1 * MIB
 MAX_BODY_BYTES: Final = 64 * MIB
 MAX_PRIORITY: Final = 255
@@ -450,6 +463,7 @@ class Limits:
     txn_keepalive_ms: int = 10_000
     max_principal_percent: int = 50
     max_mailbox_messages: int = 10_000_000
+    max_mailbox_memory_bytes: int = 512 * MIB
 
     def __post_init__(self) -> None:
         assert 0 < self.max_message_bytes <= self.max_batch_bytes
@@ -466,6 +480,7 @@ class Limits:
         assert 0 < self.max_open_txns_per_client
         assert 0 < self.max_principal_percent <= WHOLE_PERCENT
         assert 0 < self.max_mailbox_messages
+        assert 0 < self.max_mailbox_memory_bytes
         assert MIN_KEEPALIVE_US <= 1_000 * self.txn_keepalive_ms <= MAX_KEEPALIVE_US
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from sys import getsizeof
 from typing import Final
+
+from tidelog_server.core.limits import GROUP_MEMORY_BYTES, MEMBER_MEMORY_BYTES
 
 # The members of a group are cleaned up if they are twice as many as its messages, and this number more.
 _SPARE_MEMBERS: Final = 16
@@ -31,7 +34,7 @@ class MessageGroup:
         self.offered = 0
 
     def join(self, message_id: int) -> None:
-        """Add a message that is neither deleted nor dead; the caller counts it in ``size`` if it is new."""
+        """Add a message that is neither deleted nor dead; ``Groups.enter`` counts a new one."""
         heappush(self.members, message_id)
 
     def tidy(self, is_member: Callable[[int], bool]) -> None:
@@ -49,11 +52,16 @@ class MessageGroup:
 
 
 class Groups:
-    """The groups of a mailbox, by name and by number. A group exists while it has messages."""
+    """The groups of a mailbox, by name and by number. A group exists while it has messages.
 
-    __slots__ = ("_by_name", "_by_number", "_free", "_next_number")
+    Attributes:
+        memory_bytes: Memory of the groups and of what they have of their messages, about.
+    """
+
+    __slots__ = ("_by_name", "_by_number", "_free", "_next_number", "memory_bytes")
 
     def __init__(self) -> None:
+        self.memory_bytes = 0
         self._by_name: dict[str, MessageGroup] = {}
         self._by_number: dict[int, MessageGroup] = {}
         self._next_number = 1
@@ -78,6 +86,7 @@ class Groups:
         assert number not in self._by_number
         group = self._by_name[name] = self._by_number[number] = MessageGroup(number, name)
         self._next_number = max(self._next_number, number + 1)
+        self.memory_bytes += group_memory_bytes(name)
         return group
 
     def of(self, number: int) -> MessageGroup:
@@ -88,10 +97,21 @@ class Groups:
         """Return the name of a group; empty for number 0."""
         return self._by_number[number].name if number else ""
 
+    def has(self, name: str) -> bool:
+        """Return whether a group exists."""
+        return name in self._by_name
+
+    def enter(self, group: MessageGroup) -> None:
+        """Count a new message."""
+        group.size += 1
+        self.memory_bytes += MEMBER_MEMORY_BYTES
+
     def leave(self, group: MessageGroup) -> bool:
         """Count a deleted message; return False if it was the last one, and the group was removed."""
         group.size -= 1
+        self.memory_bytes -= MEMBER_MEMORY_BYTES
         if not group.size:
+            self.memory_bytes -= group_memory_bytes(group.name)
             del self._by_name[group.name], self._by_number[group.number]
             self._free.append(group.number)
         return group.size > 0
@@ -99,3 +119,8 @@ class Groups:
     def all(self) -> Iterable[MessageGroup]:
         """Return all groups."""
         return self._by_number.values()
+
+
+def group_memory_bytes(name: str) -> int:
+    """Return the memory of a group, about. A name may take four bytes for each of its characters."""
+    return GROUP_MEMORY_BYTES + getsizeof(name)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 
-from tidelog_server.core.limits import MAX_ENDED_LOCKS
+from tidelog_server.core.limits import LEASE_MEMORY_BYTES, MAX_ENDED_LOCKS
 
 
 class LockEnd(IntEnum):
@@ -31,6 +31,14 @@ class Locks:
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the locks of leased messages, about.
+
+        Why not of ended ones: their number has a bound, and a caller could not release them.
+        """
+        return LEASE_MEMORY_BYTES * len(self._messages)
 
     def take(self, lock_id: bytes, message_id: int) -> None:
         """Add the lock of a message that has no lock."""

@@ -51,6 +51,8 @@ FINISH_EVENTS: Final = 1
 # Waiting fetches that a step serves.
 _MAX_SERVED: Final = 1_000
 _SOON_TICKS: Final = 1_000 << LOGICAL_BITS
+# A mailbox without other steps forgets deduplication keys within this time, so that their memory is free for others.
+_FORGET_TICKS: Final = 10_000 << LOGICAL_BITS
 # A step because of time alone comes at most this often.
 _MIN_TIMER_S: Final = 0.005
 # Timers of the event loop are bounded; a later deadline is checked again then.
@@ -138,10 +140,11 @@ class MailboxLog:
         # The tenant to which its messages count, and what the figures of the node have of this mailbox.
         self._tenant = tenant
         self._tally = Tally()
+        self._memory_bytes = 0
         # Set by each step, and when the mailbox is closed.
         self._changed = asyncio.Event()
         self._arm_timer()
-        self._enter(self.state.tally())
+        self._enter(self.state.tally(), self.state.memory_bytes)
 
     # -- Operations ----------------------------------------------------------------------------------------
 
@@ -165,7 +168,7 @@ class MailboxLog:
     def close(self) -> None:
         """Refuse everything that waits: the mailbox was deleted, or the node stops."""
         if not self.is_closed:
-            self._enter(Tally())
+            self._enter(Tally(), 0)
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -384,7 +387,7 @@ class MailboxLog:
         assert len(outbox.payloads) <= ticks
         self._arm_timer()
         self._context.figures.happened(outbox)
-        self._enter(self.state.tally())
+        self._enter(self.state.tally(), self.state.memory_bytes)
         self._changed.set()
         if not outbox.payloads:
             return []
@@ -410,15 +413,23 @@ class MailboxLog:
     def _may_bury(self) -> bool:
         return bool(self.state.exhausted) and not self.settings.dead_letter
 
-    def _enter(self, tally: Tally) -> None:
+    def _enter(self, tally: Tally, memory_bytes: int) -> None:
         """Tell the figures of the node what the mailbox holds."""
-        if tally != self._tally and not self.is_closed:
+        if self.is_closed:
+            return
+        if memory_bytes != self._memory_bytes:
+            self._context.bounds.memory.add(self._tenant, memory_bytes - self._memory_bytes)
+            self._memory_bytes = memory_bytes
+        if tally != self._tally:
             self._context.figures.entered(self._tally, tally)
             self._context.bounds.messages.add(self._tenant, tally.messages - self._tally.messages)
             self._tally = tally
 
-    def _check_node(self, messages: int) -> None:
-        """Raise RateLimitRejectedError if the node does not accept a number of further messages of this mailbox."""
+    def _check_node(self, messages: int, memory_bytes: int) -> None:
+        """Raise RateLimitRejectedError if the node does not accept further messages of this mailbox, or their bytes."""
+        self._context.bounds.check_memory(
+            self._tenant, max(0, self.state.memory_bytes - self._memory_bytes) + memory_bytes
+        )
         more = self.state.rows.live + messages - self._tally.messages
         if more > 0:
             self._context.bounds.check_messages(self._tenant, more)
@@ -474,11 +485,22 @@ class MailboxLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        next_tick = self.state.next_tick()
+        next_tick = self._next_tick()
         if next_tick is None or self.is_closed:
             return
         left_s = (physical_ms(next_tick) + 1 - self._context.node.clock.wall_ms()) / 1_000
         self._timer = self._loop.call_later(min(max(left_s, _MIN_TIMER_S), _MAX_TIMER_S), self._schedule)
+
+    def _next_tick(self) -> int | None:
+        """Return the tick of the next step that time needs. Keys are forgotten by any step, if there is one soon."""
+        until = self.state.keys.next_until()
+        if until is not None and until > self.state.now:
+            until += _FORGET_TICKS
+        return _earliest(self.state.next_tick(), until)
+
+
+def _earliest(*ticks: int | None) -> int | None:
+    return min((tick for tick in ticks if tick is not None), default=None)
 
 
 def _give_back(step: Step, lock_ids: Sequence[bytes]) -> None:

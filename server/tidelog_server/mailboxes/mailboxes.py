@@ -189,6 +189,7 @@ class OpenMailboxes:
         metrics = self._node.metrics
         metrics.mailboxes_unloadable.set(len(self._unloadable))
         metrics.mailbox_waiting_fetches.set(self.context.bounds.waiting.total)
+        metrics.mailbox_memory_bytes.set(self.context.bounds.memory.total)
         metrics.mailbox_recent_bytes.set(self.context.budget.size_bytes)
 
     async def open_all(self, names: Sequence[str]) -> None:

@@ -22,11 +22,17 @@ from tidelog_server.core.errors.mailboxes import (
     MailboxFullError,
 )
 from tidelog_server.core.limits import (
+    BLOB_REFERENCE_MEMORY_BYTES,
+    DEDUP_KEY_MEMORY_BYTES,
+    ENTRY_MEMORY_BYTES,
     LOCK_BYTES,
     MAX_DEDUP_KEY_BYTES,
     MAX_DEDUP_KEYS,
     MAX_MAILBOX_DELAY_MS,
     MAX_PRIORITY,
+    MEMBER_MEMORY_BYTES,
+    ROW_MEMORY_BYTES,
+    SMALL_ENTRY_MEMORY_BYTES,
 )
 from tidelog_server.core.mailboxes import MailboxSettings, MessageState
 from tidelog_server.core.message_checks import (
@@ -41,10 +47,13 @@ from tidelog_server.core.ticks import LOGICAL_BITS, compose, physical_ms
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.events import PLAIN, EventType, Sent, encode_sent, row_of
+from tidelog_server.mailboxes.groups import group_memory_bytes
 from tidelog_server.mailboxes.locks import LockEnd
 from tidelog_server.mailboxes.outbox import Outbox
 from tidelog_server.mailboxes.rows import Rows, pick
 from tidelog_server.mailboxes.state import MailboxState
+
+_PLAIN_MEMORY_BYTES: Final = ROW_MEMORY_BYTES + SMALL_ENTRY_MEMORY_BYTES
 
 RandomBytes = Callable[[int], bytes]
 """Returns a number of random bytes."""
@@ -61,7 +70,8 @@ class Step:
         outbox: Receives the events.
         now: Tick of the step; every delay and lease is counted from it.
         random_bytes: Source of lock ids.
-        check_node: Raises RateLimitRejectedError if the node does not accept a number of further messages.
+        check_node: Raises RateLimitRejectedError if the node does not accept a number of further messages, and of bytes
+            of memory.
         blobs: Its part in the log of the blobs.
     """
 
@@ -71,7 +81,7 @@ class Step:
     outbox: Outbox
     now: int
     random_bytes: RandomBytes
-    check_node: Callable[[int], None] = lambda _: None
+    check_node: Callable[[int, int], None] = lambda _messages, _bytes: None
     blobs: BlobStep = field(default_factory=lambda: BlobStep(BlobState(), 0))
 
 
@@ -262,7 +272,7 @@ def send_bodies(step: Step, bodies: Sequence[bytes]) -> SentIds:
     settings = step.settings
     if settings.delay_ms or settings.ttl_ms:
         return send(step, [Outgoing(body) for body in bodies])
-    _check_room(step, len(bodies))
+    _check_room(step, len(bodies), len(bodies) * _PLAIN_MEMORY_BYTES)
     first_id = step.outbox.next_tick
     step.outbox.add_sent([PLAIN + body for body in bodies])
     step.state.sent_plain(first_id, list(map(len, bodies)))
@@ -284,13 +294,14 @@ def check_send(step: Step, messages: Sequence[Outgoing]) -> None:
 
     Raises:
         MailboxFullError: The mailbox has too many messages.
-        RateLimitRejectedError: The mailbox remembers too many deduplication keys.
+        RateLimitRejectedError: The mailbox remembers too many deduplication keys, or the node has no room.
         InvalidDelayError: A due time is too far away.
         BlobNotExistError: A body is not stored.
     """
     known, limit_ms = _known(step, messages), physical_ms(step.now) + MAX_MAILBOX_DELAY_MS
     keys = {message.key for message in messages if message.key}.difference(known)
-    _check_room(step, sum(not message.key for message in messages) + len(keys))
+    count = sum(not message.key for message in messages) + len(keys)
+    _check_room(step, count, _memory_bytes(step, messages, count, len(keys)))
     remembered = len(step.state.keys)
     if keys and remembered + len(keys) > MAX_DEDUP_KEYS:
         raise RateLimitRejectedError(
@@ -330,12 +341,8 @@ def add_messages(step: Step, messages: Sequence[Outgoing]) -> SentIds:
 
 def _known(step: Step, messages: Sequence[Outgoing]) -> dict[str, int]:
     """Return the ids of messages that were sent before with a key of ``messages``, by key."""
-    keys, now = step.state.keys, step.now
-    return {
-        message.key: found[0]
-        for message in messages
-        if message.key and (found := keys.get(message.key)) is not None and found[1] > now
-    }
+    find, now = step.state.keys.find, step.now
+    return {message.key: message_id for message in messages if message.key and (message_id := find(message.key, now))}
 
 
 def _stored(step: Step, message: Outgoing) -> Sent:
@@ -368,12 +375,28 @@ def _check_blob(step: Step, message: Outgoing) -> None:
         raise BlobNotExistError(message.blob_key)
 
 
-def _check_room(step: Step, count: int) -> None:
+def _memory_bytes(step: Step, messages: Sequence[Outgoing], count: int, keys: int) -> int:
+    """Return the memory that ``count`` new messages with a number of new keys take, about, and at least."""
+    groups, settings = step.state.groups, step.settings
+    size_bytes = count * (ROW_MEMORY_BYTES + ENTRY_MEMORY_BYTES) + keys * DEDUP_KEY_MEMORY_BYTES
+    names = {message.group for message in messages if message.group}
+    size_bytes += sum(group_memory_bytes(name) for name in names if not groups.has(name))
+    for message in messages:
+        if message.ttl_ms or (message.ttl_ms is None and settings.ttl_ms):
+            size_bytes += ENTRY_MEMORY_BYTES
+        if message.group:
+            size_bytes += MEMBER_MEMORY_BYTES
+        if message.blob_key:
+            size_bytes += BLOB_REFERENCE_MEMORY_BYTES
+    return size_bytes
+
+
+def _check_room(step: Step, count: int, memory_bytes: int) -> None:
     messages = step.state.rows.live
     if messages + count > step.settings.max_messages:
         raise MailboxFullError(step.name, messages=messages, max_messages=step.settings.max_messages)
     if count:
-        step.check_node(count)
+        step.check_node(count, memory_bytes)
 
 
 # -- Fetch -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
 
-from tidelog_server.core.limits import MAX_PRIORITY
+from tidelog_server.core.limits import ENTRY_MEMORY_BYTES, MAX_PRIORITY, SMALL_ENTRY_MEMORY_BYTES
 
 _ID_BITS: Final = 64
 _ID_MASK: Final = (1 << _ID_BITS) - 1
@@ -42,6 +42,11 @@ class ReadyQueue:
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._heap)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the entries, about."""
+        return SMALL_ENTRY_MEMORY_BYTES * len(self._plain) + ENTRY_MEMORY_BYTES * len(self._heap)
 
     def push_plain(self, ids: Iterable[int]) -> None:
         """Add messages with priority 0 whose due time is their id; each id is greater than all added before."""
@@ -95,6 +100,11 @@ class Deadlines:
 
     def __len__(self) -> int:
         return len(self._run) + len(self._heap)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the entries, about."""
+        return ENTRY_MEMORY_BYTES * len(self)
 
     def push(self, tick: int, message_id: int) -> None:
         """Add an entry."""

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tidelog_server.core.dedup_keys import hash_of, keys_of
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.limits import KIB, LOCK_BYTES
+from tidelog_server.core.limits import DEDUP_HASH_BYTES, KIB, LOCK_BYTES
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.mailboxes.locks import LockEnd
 from tidelog_server.mailboxes.rows import COLUMNS
@@ -18,13 +19,16 @@ from tidelog_server.mailboxes.state import MailboxState
 
 PAGE_BYTES: Final = 512 * KIB
 """Maximum size of the part of a snapshot in one message of the log."""
-_VERSION: Final = 1
+_VERSION: Final = 2
+# Snapshots of this version have the deduplication keys, later ones their hashes.
+_WITH_KEYS: Final = 1
 # Version, is_paused, now, rows, groups, locks, ended locks, keys, blobs.
 _HEADER: Final = struct.Struct("<BBQQIIIII")
 _GROUP: Final = struct.Struct("<IH")
 _LOCK: Final = struct.Struct(f"<Q{LOCK_BYTES}s")
 _ENDED: Final = struct.Struct(f"<QB{LOCK_BYTES}s")
 _KEY: Final = struct.Struct("<QQH")
+_HASH: Final = struct.Struct(f"<QQ{DEDUP_HASH_BYTES}s")
 _BLOB: Final = struct.Struct("<QB")
 # Number of the page, number of pages.
 _PAGE: Final = struct.Struct("<II")
@@ -64,18 +68,17 @@ class FrozenState:
         self._groups = [(group.number, group.name) for group in state.groups.all()]
         self._locks = list(state.locks.all())
         self._ended = list(state.locks.all_ended())
-        # Of the plain dictionary below: a million items of an ordered one take a second.
-        self._keys, self._firsts = list(dict.keys(state.keys)), list(dict.values(state.keys))
+        self._keys = state.keys.frozen()
         self._blobs = list(state.blobs.keys.items())
         self._header = _HEADER.pack(
             _VERSION, state.is_paused, state.now, len(rows), len(self._groups), len(self._locks), len(self._ended),
-            len(self._keys), len(self._blobs),
+            len(state.keys), len(self._blobs),
         )  # fmt: skip
         self.size_bytes = (
             len(self._header) + sum(map(len, self._columns))
             + _GROUP.size * len(self._groups) + len("".join(name for _, name in self._groups).encode())
             + _LOCK.size * len(self._locks) + _ENDED.size * len(self._ended)
-            + _KEY.size * len(self._keys) + len("".join(self._keys).encode())
+            + _HASH.size * len(state.keys)
             + _BLOB.size * len(self._blobs) + sum(len(key) for _, key in self._blobs)
         )  # fmt: skip
         self.pages = max(1, -(-self.size_bytes // PAGE_BYTES))
@@ -96,9 +99,8 @@ class FrozenState:
             yield _LOCK.pack(message_id, lock_id)
         for lock_id, message_id, how in self._ended:
             yield _ENDED.pack(message_id, how, lock_id)
-        for key, (message_id, until) in zip(self._keys, self._firsts, strict=True):
-            text = key.encode()
-            yield _KEY.pack(message_id, until, len(text)) + text
+        for hashed, message_id, until in keys_of(*self._keys):
+            yield _HASH.pack(message_id, until, hashed.to_bytes(DEDUP_HASH_BYTES, "little"))
         for message_id, blob_key in self._blobs:
             yield _BLOB.pack(message_id, len(blob_key)) + blob_key
 
@@ -137,7 +139,7 @@ def _decode(state: MailboxState, encoded: memoryview) -> int:
     """Fill an empty state; return the end of the snapshot."""
     header: tuple[int, ...] = _HEADER.unpack_from(encoded)
     version, is_paused, state.now, count, groups, locks, ended, keys, blobs = header
-    if version != _VERSION:
+    if not _WITH_KEYS <= version <= _VERSION:
         raise ValueError(f"version {version}")
     state.is_paused = bool(is_paused)
     at = _decode_rows(state, encoded, _HEADER.size, count)
@@ -152,11 +154,7 @@ def _decode(state: MailboxState, encoded: memoryview) -> int:
     for message_id, how, lock_id in _ENDED.iter_unpack(encoded[at : at + _ENDED.size * ended]):
         state.locks.restore_ended(lock_id, message_id, LockEnd(how))
     at += _ENDED.size * ended
-    for _ in range(keys):
-        message_id, until, length = _KEY.unpack_from(encoded, at)
-        at += _KEY.size
-        state.keys[str(encoded[at : at + length], "utf-8")] = (message_id, until)
-        at += length
+    at = (_decode_keys if version == _WITH_KEYS else _decode_hashes)(state, encoded, at, keys)
     for _ in range(blobs):
         message_id, length = _BLOB.unpack_from(encoded, at)
         at += _BLOB.size
@@ -169,6 +167,24 @@ def _decode(state: MailboxState, encoded: memoryview) -> int:
     state.recount()
     state.rebuild()
     return at
+
+
+def _decode_keys(state: MailboxState, encoded: memoryview, at: int, count: int) -> int:
+    for _ in range(count):
+        message_id, until, length = _KEY.unpack_from(encoded, at)
+        at += _KEY.size
+        state.keys.add(hash_of(str(encoded[at : at + length], "utf-8")), message_id, until)
+        at += length
+    return at
+
+
+def _decode_hashes(state: MailboxState, encoded: memoryview, at: int, count: int) -> int:
+    end = at + _HASH.size * count
+    for message_id, until, hashed in _HASH.iter_unpack(encoded[at:end]):
+        state.keys.add(int.from_bytes(hashed, "little"), message_id, until)
+    if len(state.keys) != count:
+        raise ValueError(f"{len(state.keys)} different keys, expected {count}")
+    return end
 
 
 def _decode_rows(state: MailboxState, encoded: memoryview, at: int, count: int) -> int:
@@ -201,7 +217,7 @@ def _restore_groups(state: MailboxState) -> None:
         if not number:
             continue
         group = state.groups.of(number)
-        group.size += 1
+        state.groups.enter(group)
         if rows.states[row] in (MessageState.AVAILABLE, MessageState.DELAYED, MessageState.LEASED):
             group.join(rows.ids[row])
         if rows.states[row] == MessageState.LEASED:

@@ -4,12 +4,14 @@ Each method changes the state by one kind of event. The live server and a replay
 both reach the same state. ``operations`` decides which events happen.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
+from tidelog_server.core.dedup_keys import DedupKeys, hash_of
+from tidelog_server.core.limits import BLOB_REFERENCE_MEMORY_BYTES, ROW_MEMORY_BYTES
 from tidelog_server.core.mailboxes import DeliveryStatus, MessageState
 from tidelog_server.mailboxes.blobs.live import MessageBlobs
 from tidelog_server.mailboxes.groups import Groups, MessageGroup
@@ -77,7 +79,7 @@ class MailboxState:
         rows: The messages.
         locks: Their locks, and locks that ended.
         groups: Ordered groups.
-        keys: Id of the message with a deduplication key, and the tick until which the key is remembered; oldest first.
+        keys: Deduplication keys that are remembered.
         blobs: Blobs to which messages refer.
         exhausted: Ids of messages that were delivered too often, and are to become dead.
         is_paused: True while deliveries are paused.
@@ -88,8 +90,7 @@ class MailboxState:
         self.rows = Rows()
         self.locks = Locks()
         self.groups = Groups()
-        # The first key of a plain dictionary is slow to find after many deletions.
-        self.keys: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self.keys = DedupKeys()
         self.blobs = MessageBlobs()
         self.exhausted: deque[int] = deque()
         self.is_paused = False
@@ -123,15 +124,13 @@ class MailboxState:
         self._numbers[state] += 1
         self._body_bytes += new.size_bytes
         if key:
-            # Removed first: keys are in the order of their messages.
-            self.keys.pop(key, None)
-            self.keys[key] = (new.message_id, key_until)
+            self.keys.add(hash_of(key), new.message_id, key_until)
         if blob_key:
             self.blobs.add(new.message_id, blob_key)
         if new.expires_tick:
             self._expiries.push(new.expires_tick, new.message_id)
         if new.group:
-            self.groups.of(new.group).size += 1
+            self.groups.enter(self.groups.of(new.group))
             self._join(new.group, new.message_id)
         self._wait(len(self.rows) - 1)
 
@@ -275,9 +274,7 @@ class MailboxState:
             if row >= 0 and rows.states[row] == _DELAYED and rows.due[row] == due_tick:
                 self._set_state(row, _AVAILABLE)
                 self._offer_row(row)
-        keys = self.keys
-        while keys and keys[next(iter(keys))][1] <= self.now:
-            keys.popitem(last=False)
+        self.keys.advance(self.now)
 
     # -- Questions -----------------------------------------------------------------------------------------
 
@@ -306,6 +303,15 @@ class MailboxState:
     def has_available(self) -> bool:
         """True if a message may be ready to be fetched."""
         return bool(self._numbers[_AVAILABLE] and len(self._ready))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the state takes, about; takes no time."""
+        queues = self._ready.memory_bytes + self._delayed.memory_bytes + self._leases.memory_bytes
+        return (
+            queues + self._expiries.memory_bytes + ROW_MEMORY_BYTES * len(self.rows) + self.keys.memory_bytes
+            + self.groups.memory_bytes + self.locks.memory_bytes + BLOB_REFERENCE_MEMORY_BYTES * len(self.blobs.keys)
+        )  # fmt: skip
 
     @property
     def body_bytes(self) -> int:

@@ -145,6 +145,10 @@ class Metrics:
         self.mailbox_held_messages = self._gauge(
             "mailbox_held_messages", "Messages in the open mailboxes of this node, by state.", "state"
         )
+        self.mailbox_memory_bytes = self._gauge(
+            "mailbox_memory_bytes",
+            "Memory of the open mailboxes of this node, about, without bodies.",
+        )
         self.mailbox_held_bytes = self._gauge("mailbox_held_bytes", "Bytes of the bodies of these messages.")
         self.mailboxes_oldest_seconds = self._gauge(
             "mailboxes_oldest_available_seconds", "Age of the oldest message that can be fetched."

@@ -6,6 +6,7 @@ Promises of docs/reference/guarantees.md: G54.
 """
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
 from tidelog_server.core.limits import (
+    DEDUP_KEY_MEMORY_BYTES,
     LOCK_BYTES,
     MAX_FETCH_BYTES,
     MAX_FETCH_WAIT_MS,
     MAX_MAILBOX_BATCH,
 )
+from tidelog_server.mailboxes import mailbox
 from tidelog_server.mailboxes.node_wide import bounds
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import (
@@ -96,6 +99,70 @@ async def test_a_transaction_beyond_the_bound_does_nothing(tmp_path: Path) -> No
             assert message in (await call.read()).error.message
         await call.done_writing()
         assert len([each async for each in client.scan("results/0")]) == 1
+
+
+def keyed(numbers: Iterable[int]) -> list[pb.OutgoingMessage]:
+    return [pb.OutgoingMessage(dedup_key=f"{number}".rjust(256)) for number in numbers]
+
+
+async def test_remembered_keys_are_within_the_memory_of_mailboxes_also_after_a_restart(tmp_path: Path) -> None:
+    limit_bytes, sent = 100_000, 0
+    async with (
+        running_server(tmp_path, limits__max_mailbox_memory_bytes=limit_bytes) as server,
+        mailbox_stub(server) as stub,
+    ):
+        await create(stub, "a")
+        await create(stub, "b")
+        for _ in range(5):
+            # Purged messages leave their keys.
+            while not await reason_of(stub.Send(pb.SendRequest(mailbox="a", messages=keyed(range(sent, sent + 10))))):
+                sent += 10
+            await stub.PurgeMailbox(pb.PurgeMailboxRequest(name="a"))
+        assert limit_bytes * 0.9 < sent * DEDUP_KEY_MEMORY_BYTES <= limit_bytes
+        assert await reason_of(send(stub, "b", 100)) == LIMITED
+        await send(stub, "b", 5)
+    async with running_server(tmp_path, limits__max_mailbox_memory_bytes=1_000) as server, mailbox_stub(server) as stub:
+        await eventually(lambda: samples(server), lambda found: found["mailboxes_open", ""] == 2)
+        assert (await samples(server))["mailbox_memory_bytes", ""] > 0.9 * limit_bytes
+        # What is there is served, and nothing is added.
+        assert await reason_of(send(stub, "b", 1)) == LIMITED
+        again = await stub.Send(pb.SendRequest(mailbox="a", messages=keyed([0, sent - 1])))
+        assert again.duplicates == [0, 1]
+        deliveries = await fetch(stub, "b", max_messages=5)
+        await acknowledge(stub, "b", confirmed=[each.lock_id for each in deliveries])
+        assert await counts(stub, "b") == (0, 0, 0, 0)
+        await stub.DeleteMailbox(pb.DeleteMailboxRequest(name="a"))
+        await send(stub, "b", 1)
+
+
+async def test_an_idle_mailbox_forgets_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "_FORGET_TICKS", 0)
+    async with running_server(tmp_path) as server, mailbox_stub(server) as stub:
+        await create(stub, "a", dedup_window_ms=1_000)
+        for first in (0, 1_000):
+            await stub.Send(pb.SendRequest(mailbox="a", messages=keyed(range(first, first + 1_000))))
+        await stub.PurgeMailbox(pb.PurgeMailboxRequest(name="a"))
+        assert (await samples(server))["mailbox_memory_bytes", ""] > 0
+        await eventually(lambda: samples(server), lambda found: found["mailbox_memory_bytes", ""] == 0)
+
+
+async def test_memory_counts_to_who_created_the_mailbox(tmp_path: Path) -> None:
+    async with (
+        secured_server(tmp_path, limits__max_mailbox_memory_bytes=100_000) as secured,
+        await worker(secured) as ann,
+        await worker(secured) as bob,
+    ):
+        await ann.mailboxes.create("anns")
+        await bob.mailboxes.create("bobs")
+        with pytest.raises(
+            tidelog.OverloadedError, match=r"this principal uses .* bytes of memory for messages, keys and"
+        ):
+            for number in range(1_000):
+                # A name takes four bytes for each character.
+                group = f"{number}\U0001f30a".rjust(200)
+                await ann.mailbox("anns").send_many([tidelog.OutgoingMessage(b"", group=group, dedup_key=group)])
+        assert 30 < (await ann.mailbox("anns").counts()).available < 60
+        await bob.mailbox("bobs").send_many([b""] * 200)
 
 
 async def worker(secured: Secured) -> tidelog.AsyncClient:

@@ -132,7 +132,7 @@ def content(state: MailboxState, now: int) -> dict[str, Any]:
         },
         "locks": dict(state.locks.all()),
         "ended": list(state.locks.all_ended()),
-        "keys": list(state.keys.items()),
+        "keys": sorted(state.keys.all()),
         "groups": {group.name: (group.size, group.in_flight) for group in groups.all()},
         "exhausted": sorted(state.exhausted),
         "is_paused": state.is_paused,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tidelog_server.core.dedup_keys import DedupKeys, hash_of
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
@@ -418,7 +419,8 @@ def test_a_frozen_state_is_encoded_in_pages_while_the_state_changes(monkeypatch:
     state.sent_plain(10, [3] * 500)
     state.leased(range(10, 60), [bytes([number]) * 20 for number in range(50)], 700)
     state.confirmed(range(10, 30))
-    state.keys.update({f"ключ {number}": (number, 1_000) for number in range(200)})
+    for number in range(200):
+        state.keys.add(hash_of(f"ключ {number}"), number, 1_000)
     encoded = encode_snapshot(state)
     # Without the rows of deleted messages.
     compact = encode_snapshot(decode_snapshot(encoded))
@@ -429,7 +431,7 @@ def test_a_frozen_state_is_encoded_in_pages_while_the_state_changes(monkeypatch:
         frozen = FrozenState(changed)
         pages = [frozen.next_page()]
         changed.purged()
-        changed.keys.clear()
+        changed.keys = DedupKeys()
         pages += (frozen.next_page() for _ in range(1, frozen.pages))
         assert pages == [page_of(compact, number) for number in range(frozen.pages)]
         assert frozen.size_bytes == len(compact)

@@ -41,6 +41,22 @@ def test_a_tenant_has_a_share_of_what_is_free() -> None:
         some.check_messages(BOB, 1)
 
 
+def test_the_memory_of_mailboxes_has_a_bound_and_a_tenant_a_share() -> None:
+    some = bounds(max_mailbox_memory_bytes=1_000)
+    some.check_memory(NO_TENANT, 1_000)
+    with pytest.raises(RateLimitRejectedError, match=r"would take 1001 bytes of memory, at most 1000 .* limits.max_m"):
+        some.check_memory(NO_TENANT, 1_001)
+    some.memory.add(ANN, 500)
+    with pytest.raises(RateLimitRejectedError, match="uses 500 bytes of memory for messages, keys and groups of the"):
+        some.check_memory(ANN, 1)
+    some.check_memory(BOB, 500)
+    # What a start loads is above the bound.
+    some.memory.add(BOB, 2_000)
+    for tenant in (ANN, BOB, NO_TENANT):
+        with pytest.raises(RateLimitRejectedError, match="would take 2501 bytes"):
+            some.check_memory(tenant, 1)
+
+
 def test_fetches_wait_up_to_a_number_and_a_share() -> None:
     some = bounds()
     some.waiting.add(NO_TENANT, MAX_WAITING_FETCHES - 1)

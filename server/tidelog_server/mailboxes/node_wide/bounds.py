@@ -9,16 +9,19 @@ from tidelog_server.core.usage import Usage
 
 
 class Bounds:
-    """Messages of all open mailboxes, and fetches that wait. Lives on the event loop.
+    """What all open mailboxes hold, and fetches that wait. Lives on the event loop.
 
     Attributes:
         messages: Messages, by the tenant that created their mailbox.
+        memory: Bytes of memory that they, their keys, groups, leases and blobs take, by the same tenant. What a start
+            loads counts even beyond the bound; nothing further is accepted then.
         waiting: Waiting fetches, by the tenant of the caller.
     """
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
         self.messages = Usage()
+        self.memory = Usage()
         self.waiting = Usage()
 
     def check_messages(self, tenant: Tenant, amount: int) -> None:
@@ -34,6 +37,22 @@ class Bounds:
         self.messages.check_share(
             tenant, amount, maximum, limits.max_principal_percent, "messages in the mailboxes that it created"
         )
+
+    def check_memory(self, tenant: Tenant, size_bytes: int) -> None:
+        """Check that mailboxes of ``tenant`` may take ``size_bytes`` more of memory. Raises RateLimitRejectedError."""
+        limits = self._limits()
+        maximum = limits.max_mailbox_memory_bytes
+        if (total := self.memory.total + size_bytes) > maximum:
+            raise RateLimitRejectedError(
+                f"the mailboxes of this node would take {total} bytes of memory, at most {maximum} are allowed: "
+                "wait until workers have confirmed messages and deduplication windows have ended, or raise "
+                "limits.max_mailbox_memory_bytes",
+                limit="mailbox_memory", memory_bytes=total, max_memory_bytes=maximum,
+            )  # fmt: skip
+        self.memory.check_share(
+            tenant, size_bytes, maximum, limits.max_principal_percent,
+            "bytes of memory for messages, keys and groups of the mailboxes that it created",
+        )  # fmt: skip
 
     def check_waiting(self, tenant: Tenant) -> None:
         """Check that one more fetch of ``tenant`` may wait. Raises RateLimitRejectedError."""

@@ -180,7 +180,7 @@ class WebCalls:
 
         See ``holder_of_lock``.
         """
-        return await self._find(lambda log: log.state.keys.get(key, (0, 0))[0], self._looks(request), None)
+        return await self._find(lambda log: log.state.keys.find(key, 0), self._looks(request), None)
 
     async def leasing(self, request: web.Request) -> list[str]:
         """Return the mailboxes of this node with leases that the caller manages. See ``holder_of_lock``.
