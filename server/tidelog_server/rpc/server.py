@@ -36,6 +36,7 @@ from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.reflected import reflected_pool
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.backup import BackupService
 from tidelog_server.rpc.services.blobs import BlobService
@@ -193,15 +194,17 @@ class RpcServer:
         self._health = health.aio.HealthServicer()
         self._supervisor = supervisor = CallSupervisor(log.metrics, log.clock, log.admission.limits, guard, tracer)
         names = [service.full_name for service in _SERVICES]
+        pool = descriptor_pool.Default()
+        others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
         theirs: Any = _Captured()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, theirs)
         if connections.has_reflection:
-            told = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            servicer: Any = reflection.aio.ReflectionServicer(told)
+            described = (*_SERVICES, *others)
+            servicer: Any = reflection.aio.ReflectionServicer(
+                [each.full_name for each in described], reflected_pool(each.file for each in described)
+            )
             add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
             add_reflection(servicer, theirs)
-        pool = descriptor_pool.Default()
-        others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
         check_table([*_SERVICES, *others], ROWS)
         opened = node.open_mailboxes(MailboxEvents())
         services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)

@@ -41,6 +41,10 @@ async def test_reflection_lists_the_services_and_describes_them() -> None:
         ]
         assert [file.name for file in files] == ["tidelog/v1/wal_service.proto", "tidelog/v1/message.proto"]
         assert [method.name for method in files[0].service[0].method][3:6] == ["Append", "AppendStream", "Scan"]
+        assert files[0].options.go_package == "tidelog/v1;tidelogv1"
+        fields = [field for file in files for message in file.message_type for field in message.field]
+        assert {field.name: field.json_name for field in fields}["payload_offsets"] == "payloadOffsets"
+        assert all(field.json_name for field in fields)
         assert nothing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
