@@ -6,7 +6,6 @@ and a consumer is closed or abandoned at random. A resent message may be in a to
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,15 +62,6 @@ async def send(factory: AsyncPulsarMsgStreamFactory, load: Load) -> None:
                 acknowledged.extend(numbers)
 
 
-async def packs_of(stream: AsyncMsgStream) -> AsyncIterator[MsgPack]:
-    """Yield packs; a broker that is away is asked again."""
-    while True:
-        try:
-            yield await stream.consume()
-        except (tidelog.UnavailableError, tidelog.DeadlineError):
-            await asyncio.sleep(0.1)
-
-
 async def consume(factory: AsyncPulsarMsgStreamFactory, load: Load, draws: random.Random) -> None:
     """Consume with one stream after another, until everything acknowledged has come."""
     abandoned: list[AsyncMsgStream] = []
@@ -84,7 +74,7 @@ async def consume(factory: AsyncPulsarMsgStreamFactory, load: Load, draws: rando
             await stream.as_consumer(TOPICS, "sub")
             await stream.start()
             came: list[MsgPack] = []
-            async for each in packs_of(stream):
+            async for each in stream.chan():
                 came.append(each)
                 if len(came) > draws.randrange(5, 40):
                     break
@@ -152,3 +142,22 @@ async def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.soak
 async def test_a_broker_that_is_killed_ten_times_loses_nothing(tmp_path: Path) -> None:
     check(await storm(tmp_path / "pulsar", kills=10, seed=2_400))
+
+
+async def test_a_stream_waits_while_the_broker_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with PulsarProcess(tmp_path / "pulsar") as server:
+        server.create_topic("persistent://public/default/one")
+        # Shorter than the broker is away, so that the calls of the stream fail meanwhile.
+        async with PulsarBroker(server.url, admin_url=server.admin_url, operation_timeout_s=1) as broker:
+            async with AsyncPulsarMsgStreamFactory(broker).new_msg_stream() as stream:
+                await stream.as_producer(["one"])
+                await stream.as_consumer(["one"], "sub")
+                await stream.produce(pack(1))
+                await asyncio.to_thread(server.kill)
+                consuming = asyncio.create_task(stream.consume())
+                async with asyncio.timeout(WITHIN_S):
+                    while "reading waits for the broker" not in caplog.text:
+                        assert not consuming.done()
+                        await asyncio.sleep(0.05)
+                    await asyncio.to_thread(server.start)
+                    assert ids((await consuming).msgs) == [1]

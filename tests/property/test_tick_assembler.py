@@ -4,6 +4,7 @@ Method: random logs of several channels, with ticks, late messages and DropColle
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from hypothesis import given
@@ -70,7 +71,7 @@ def expected_packs(log: Log) -> list[Expected]:
 
 def as_expected(pack: TickedPack[Entry, Entry], names: Sequence[str]) -> Expected:
     ids = {name: [each.message_id for each in pack.messages[name]] for name in names}
-    return pack.end, ids, pack.late
+    return pack.end_tick, ids, pack.late
 
 
 def add(assembler: TickAssembler[Entry, Entry], entry: Entry) -> None:
@@ -106,7 +107,7 @@ def test_packs_depend_on_the_log_alone(log: Log, data: st.DataObject) -> None:
     packs = read(log, assembler, data)
 
     assert [as_expected(pack, list(log)) for pack in packs] == expected_packs(log)
-    assert [pack.begin for pack in packs] == [-1, *[pack.end for pack in packs[:-1]]][: len(packs)]
+    assert [pack.begin_tick for pack in packs] == [-1, *[pack.end_tick for pack in packs[:-1]]][: len(packs)]
 
 
 @given(logs(), st.data())
@@ -116,7 +117,7 @@ def test_the_same_packs_follow_wherever_reading_resumes(log: Log, data: st.DataO
     for number, pack in enumerate(packs, 1):
         rest = {name: entries[entries.index(pack.resume[name]) :] for name, entries in log.items()}
 
-        again = read(rest, TickAssembler[Entry, Entry](dict.fromkeys(log, pack.end)), data)
+        again = read(rest, TickAssembler[Entry, Entry](dict.fromkeys(log, pack.end_tick)), data)
 
         assert [as_expected(each, list(log)) for each in again] == expected[number:]
 
@@ -131,3 +132,24 @@ def test_channels_ahead_of_the_pack_are_not_read(log: Log, data: st.DataObject) 
         assert assembler.channels[name].size_bytes <= len(waiting)
     assert set(assembler.behind()) <= set(log)
     assert assembler.behind()
+
+
+@given(logs(), st.data())
+def test_merged_packs_are_those_of_the_log_and_resume_after_the_last(log: Log, data: st.DataObject) -> None:
+    packs = read(log, TickAssembler[Entry, Entry](dict.fromkeys(log, -1)), data)
+    if not packs:
+        return
+    merged = reduce(lambda first, following: first.merged(following), packs)
+    times = [each.first_tick for each in packs if each.has_messages]
+
+    assert (merged.begin_tick, merged.end_tick, merged.late) == (
+        -1,
+        packs[-1].end_tick,
+        sum(each.late for each in packs),
+    )
+    for name in log:
+        assert merged.messages[name] == [message for each in packs for message in each.messages[name]]
+    assert merged.size_bytes == sum(map(len, merged.messages.values()))
+    assert merged.resume == packs[-1].resume
+    assert merged.first_tick == (times[0] if times else -1)
+    assert merged.ends_early == packs[-1].ends_early

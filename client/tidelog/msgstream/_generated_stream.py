@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from tidelog.errors import TidelogError
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
@@ -152,4 +153,9 @@ class MsgStreamCalls(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except TidelogError as failure:
+            if error is None:
+                raise
+            error.add_note(f"closing the stream also failed: {failure!r}")

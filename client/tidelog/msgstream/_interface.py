@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import ClassVar, Self
 
+from tidelog.errors import TidelogError
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
@@ -179,4 +180,10 @@ class AsyncMsgStream(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except TidelogError as failure:
+            if error is None:
+                raise
+            # The block raised, and the caller must see that error.
+            error.add_note(f"closing the stream also failed: {failure!r}")

@@ -1,38 +1,55 @@
 """Pursuit mode: a time-tick stream that is far behind merges packs. Pure."""
 
-from collections.abc import Mapping
+from typing import Generic, Protocol, Self, TypeVar
 
-from tidelog.msgstream._log.assembler import RawPack
 from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSUIT_MAX_SPAN_MS
 from tidelog.tick import LOGICAL_BITS
 
 
-class Pursuit:
+class Mergeable(Protocol):
+    """A complete pack whose messages are not decoded yet."""
+
+    @property
+    def first_tick(self) -> int:
+        """Tick of the first message; the lower bound of ticks without one."""
+        ...
+
+    @property
+    def end_tick(self) -> int:
+        """Upper bound of the ticks, inclusive."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the payloads."""
+        ...
+
+    @property
+    def ends_early(self) -> bool:
+        """True if it ends with a DropCollection."""
+        ...
+
+    def merged(self, following: Self) -> Self:
+        """Return this pack and the one that follows it as one."""
+        ...
+
+
+PackT = TypeVar("PackT", bound=Mergeable)
+
+
+class Pursuit(Generic[PackT]):
     """Merges packs, up to 8 MiB or 60 s each, while they are more than 10 s behind."""
 
     def __init__(self) -> None:
-        self._collected: RawPack | None = None
+        self._collected: PackT | None = None
 
-    def feed(self, pack: RawPack, now_ms: int) -> RawPack | None:
+    def feed(self, pack: PackT, now_ms: int) -> PackT | None:
         """Add the next pack; return the merged one once it is due."""
-        merged = self._collected = pack if self._collected is None else _merged(self._collected, pack)
+        merged = self._collected = pack if self._collected is None else self._collected.merged(pack)
         is_behind = now_ms - (pack.end_tick >> LOGICAL_BITS) > PURSUIT_LAG_MS
-        is_full = merged.size_bytes >= PURSUIT_MAX_BYTES or _span_ms(merged) >= PURSUIT_MAX_SPAN_MS
+        span_ms = (merged.end_tick >> LOGICAL_BITS) - (merged.first_tick >> LOGICAL_BITS)
+        is_full = merged.size_bytes >= PURSUIT_MAX_BYTES or span_ms >= PURSUIT_MAX_SPAN_MS
         if is_behind and not is_full and not pack.ends_early:
             return None
         self._collected = None
         return merged
-
-
-def _span_ms(pack: RawPack) -> int:
-    """Return the time that the pack covers, without the time before the first message."""
-    begin = pack.pieces[0].first_tick if pack.pieces else pack.begin_tick
-    return (pack.end_tick >> LOGICAL_BITS) - (begin >> LOGICAL_BITS)
-
-
-def _merged(first: RawPack, second: RawPack) -> RawPack:
-    next_ticks: Mapping[str, int] = second.next_ticks
-    return RawPack(
-        first.begin_tick, second.end_tick, first.pieces + second.pieces, next_ticks,
-        first.size_bytes + second.size_bytes, second.ends_early,
-    )  # fmt: skip

@@ -39,6 +39,26 @@ async def test_a_later_stream_of_a_subscription_takes_over(
         await earlier.close()
 
 
+async def test_the_error_of_a_block_is_not_replaced_by_that_of_its_stream(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    topics = await new_topics(1)
+    later = factory.new_msg_stream()
+    with pytest.raises(LookupError, match="of the block") as raised:
+        async with factory.new_msg_stream() as fenced:
+            await subscribed(fenced, topics)
+            await fenced.produce(pack(1, 2, 3))
+            assert await ids_from(fenced, 1) == [1]
+            await subscribed(later, topics)
+            with pytest.raises(StreamFencedError):
+                while True:
+                    await fenced.consume()
+            raise LookupError("of the block")
+    await later.close()
+
+    assert any("closing the stream also failed: StreamFencedError" in note for note in raised.value.__notes__)
+
+
 async def test_messages_after_a_position_are_retained_and_others_are_deleted(
     broker: PulsarBroker, pulsar: PulsarProcess, factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
 ) -> None:

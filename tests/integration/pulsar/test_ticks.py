@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -19,6 +20,7 @@ from tidelog.msgstream import (
     PackTooLargeError,
     PulsarBroker,
     StreamFencedError,
+    SubscriptionPosition,
     TimeTickMsg,
 )
 from tidelog.msgstream._pulsar import tt_stream as module
@@ -69,6 +71,30 @@ async def test_a_pack_ends_when_every_topic_has_the_tick(
         (0, 10, [1, 3]),
         (10, 20, [2, 4]),
     ]
+
+
+async def test_pursuit_merges_packs_that_are_far_behind(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+) -> None:
+    topics = await new_topics(2)
+    factory.set_params({"pursuit_mode": True})
+    begin_ms = time.time_ns() // 1_000_000 - 3_600_000
+    async with factory.new_tt_msg_stream() as stream:
+        await subscribed(stream, topics)
+        for number in range(1, 81):
+            now = (begin_ms + 1_000 * number) << 18
+            await stream.produce(MsgPack(msgs=[timed(number, now, key=number)]))
+            await stream.broadcast(tick(now))
+        # The stream is no longer behind with it.
+        await stream.broadcast(tick((begin_ms + 3_600_000) << 18))
+        merged = await stream.consume()
+    async with factory.new_tt_msg_stream() as stream:
+        await stream.as_consumer(topics, "later", SubscriptionPosition.UNKNOWN)
+        await stream.seek(merged.end_positions)
+        following = await stream.consume()
+
+    assert sorted(ids(merged.msgs)) == list(range(1, 62))
+    assert sorted(ids(following.msgs)) == list(range(62, 81))
 
 
 async def test_late_messages_are_in_the_next_pack_and_counted(

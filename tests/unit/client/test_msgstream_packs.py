@@ -1,7 +1,7 @@
 """Boundaries of packs. Method: an assembler that is fed batches and watermarks by hand."""
 
 from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
-from tidelog.msgstream._log.pursuit import Pursuit
+from tidelog.msgstream._pursuit import Pursuit
 from tidelog_testing.oracles.packs import DROP, FakeBatch, assembled, at, batch
 
 STARTS = {"a/0": at(1_000) - 1, "b/0": at(1_000) - 1}
@@ -111,7 +111,7 @@ def test_what_waits_behind_a_pack_is_bounded_by_one_delivery() -> None:
 
 
 def test_pursuit_merges_what_is_far_behind_up_to_its_bounds() -> None:
-    pursuit = Pursuit()
+    pursuit = Pursuit[RawPack]()
     packs = assembled(
         [each for ms in range(1_000, 1_500, 100) for each in (batch("a/0", at(ms), [b"x"]), at(ms + 100) - 1)], STARTS
     )
@@ -129,4 +129,4 @@ def test_pursuit_stops_at_a_drop_and_when_it_has_much() -> None:
     full = RawPack(0, at(1_100), (), {}, size_bytes=8 << 20)
     long = RawPack(0, at(60_000), (), {})
 
-    assert [Pursuit().feed(pack, far) for pack in (drop, full, long)] == [drop, full, long]
+    assert [Pursuit[RawPack]().feed(pack, far) for pack in (drop, full, long)] == [drop, full, long]

@@ -16,9 +16,9 @@ and the next pack begins there. The messages alone decide, so every reader finds
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, Self
 
 from tidelog.msgstream._backends.log import Delivered
 from tidelog.msgstream._msg_type import MsgType
@@ -100,6 +100,18 @@ class RawPack:
     next_ticks: Mapping[str, int]
     size_bytes: int = 0
     ends_early: bool = False
+
+    @property
+    def first_tick(self) -> int:
+        """Tick of the first message; ``begin_tick`` without one."""
+        return self.pieces[0].first_tick if self.pieces else self.begin_tick
+
+    def merged(self, following: Self) -> Self:
+        """Return this pack and the one that follows it as one."""
+        return replace(
+            following, begin_tick=self.begin_tick, pieces=self.pieces + following.pieces,
+            size_bytes=self.size_bytes + following.size_bytes,
+        )  # fmt: skip
 
 
 class PackAssembler:

@@ -8,12 +8,12 @@ from typing import Final
 from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
 from tidelog.msgstream._base_stream import StreamTools
 from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
-from tidelog.msgstream._log.pursuit import Pursuit
 from tidelog.msgstream._log.stream import LogStream, tick_of_id
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._pursuit import Pursuit
 from tidelog.read.positions import At
 from tidelog.tick import LOGICAL_BITS, Tick
 
@@ -34,7 +34,7 @@ class AsyncTtMsgStream(LogStream):
         super().__init__(backend, tools)
         self._grid = Grid(tools.settings.tick_interval_ms)
         self._assembler: PackAssembler | None = None
-        self._pursuit: Pursuit | None = None
+        self._pursuit: Pursuit[RawPack] | None = None
         # Complete but not handed out, because its messages could not be decoded yet.
         self._ready: RawPack | None = None
         self._positions: dict[str, MsgPosition] = {}

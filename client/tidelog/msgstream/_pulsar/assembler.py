@@ -20,10 +20,10 @@ The rules are those of Milvus's MsgStream, with one difference: there a pack end
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import not_
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 ItemT = TypeVar("ItemT")
 PlaceT = TypeVar("PlaceT")
@@ -34,18 +34,58 @@ class TickedPack(Generic[ItemT, PlaceT]):
     """A complete pack.
 
     Attributes:
-        begin: End of the previous pack.
-        end: Its end.
+        begin_tick: End of the previous pack.
+        end_tick: Its end.
+        first_tick: The smallest effective time of its messages; ``begin_tick`` without messages.
         messages: Its messages, by channel, in the order of the channel.
         late: Number of messages that arrived after a tick that excluded them.
         resume: Where each channel is read again: the place of a message or a tick, inclusive.
+        size_bytes: Size of the payloads.
+        ends_early: True if it ends with a DropCollection.
     """
 
-    begin: int
-    end: int
+    begin_tick: int
+    end_tick: int
+    first_tick: int
     messages: Mapping[str, Sequence[ItemT]]
     late: int
     resume: Mapping[str, PlaceT]
+    size_bytes: int
+    ends_early: bool
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether it has any message."""
+        return any(self.messages.values())
+
+    def merged(self, following: Self) -> Self:
+        """Return this pack and the one that follows it as one."""
+        return replace(
+            following,
+            begin_tick=self.begin_tick,
+            first_tick=self.first_tick if self.has_messages or not following.has_messages else following.first_tick,
+            messages={name: [*each, *following.messages[name]] for name, each in self.messages.items()},
+            late=self.late + following.late,
+            size_bytes=self.size_bytes + following.size_bytes,
+        )
+
+
+class _Taken(NamedTuple, Generic[ItemT, PlaceT]):
+    """The part of a channel in a pack.
+
+    Attributes:
+        items: The messages, in the order of the channel.
+        late: How many of them are late.
+        resume: Where the channel is read again.
+        size_bytes: Size of the payloads.
+        first_tick: The smallest effective time of the messages; the end of the pack without messages.
+    """
+
+    items: Sequence[ItemT]
+    late: int
+    resume: PlaceT
+    size_bytes: int
+    first_tick: int
 
 
 class TickedChannel(Generic[ItemT, PlaceT]):
@@ -107,8 +147,8 @@ class TickedChannel(Generic[ItemT, PlaceT]):
         if ends_pack:
             self.drops.append(time)
 
-    def take(self, end: int) -> tuple[list[ItemT], int, PlaceT]:
-        """Remove the messages of the pack that ends at ``end``; return them, how many are late, and where to resume."""
+    def take(self, end: int) -> _Taken[ItemT, PlaceT]:
+        """Remove and return the messages of the pack that ends at ``end``."""
         while self.ticks[0][0] < end:
             self.ticks.popleft()
         _, number, resume = self.ticks[0]
@@ -116,7 +156,9 @@ class TickedChannel(Generic[ItemT, PlaceT]):
         taken = list(compress(self._items, map(not_, stays)))
         numbers = list(compress(self._numbers, stays))
         late = len(self._late) - len(self._late.intersection(numbers))
+        size_bytes, first_tick = self.size_bytes, end
         if taken:
+            first_tick = min(self._times)
             self._late.intersection_update(numbers)
             self._numbers = numbers
             self._times = list(compress(self._times, stays))
@@ -127,7 +169,7 @@ class TickedChannel(Generic[ItemT, PlaceT]):
             self.drops = [time for time in self.drops if time > end]
         if numbers and numbers[0] < number:
             resume = self._places[0]
-        return taken, late, resume
+        return _Taken(taken, late, resume, size_bytes - self.size_bytes, first_tick)
 
 
 class TickAssembler(Generic[ItemT, PlaceT]):
@@ -158,14 +200,18 @@ class TickAssembler(Generic[ItemT, PlaceT]):
         end = self._next_end()
         if end is None or any(each.tick < end for each in self.channels.values()):
             return None
+        ends_early = any(end in each.drops for each in self.channels.values())
         taken = {name: each.take(end) for name, each in self.channels.items()}
         begin, self._end = self._end, end
         return TickedPack(
-            begin=begin,
-            end=end,
-            messages={name: items for name, (items, _, _) in taken.items()},
-            late=sum(late for _, late, _ in taken.values()),
-            resume={name: place for name, (_, _, place) in taken.items()},
+            begin_tick=begin,
+            end_tick=end,
+            first_tick=min((each.first_tick for each in taken.values() if each.items), default=begin),
+            messages={name: each.items for name, each in taken.items()},
+            late=sum(each.late for each in taken.values()),
+            resume={name: each.resume for name, each in taken.items()},
+            size_bytes=sum(each.size_bytes for each in taken.values()),
+            ends_early=ends_early,
         )
 
     def _next_end(self) -> int | None:

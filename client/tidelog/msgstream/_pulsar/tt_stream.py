@@ -19,6 +19,7 @@ from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedChannel, TickedPack
 from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, Undecoded
+from tidelog.msgstream._pursuit import Pursuit
 from tidelog.transport.measures import LATE_MESSAGES, TICK_WAIT, Measure, measures
 
 WAITING_AFTER_S: Final = 10.0
@@ -65,6 +66,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     def __init__(self, backend: PulsarBackend, tools: PulsarTools, *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools, owns_broker=owns_broker)
         self._assembler: TickAssembler[_Item, _Place] | None = None
+        self._pursuit: Pursuit[TickedPack[_Item, _Place]] | None = None
         # Complete but not handed out, because its messages could not be decoded yet.
         self._ready: TickedPack[_Item, _Place] | None = None
         self._positions: dict[str, MsgPosition] = {}
@@ -97,6 +99,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
 
     def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
         self._assembler = TickAssembler({topic: place.time for topic, place in places.items()})
+        self._pursuit = Pursuit() if self.settings.pursuit_mode else None
         self._ready = None
         self._waits_for = ()
         self._waits_since_s = time.time()
@@ -117,7 +120,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     def _has_next(self) -> bool:
         assert self._assembler is not None
         assert self._topics is not None
-        self._ready = self._ready or self._assembler.next_pack()
+        self._ready = self._ready or self._next_raw()
         self._waits_for = ()
         if self._ready is None:
             self._topics.wanted = self._assembler.behind()
@@ -142,12 +145,22 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         places = {}
         for topic, (origin, number) in raw.resume.items():
             # A topic whose position is after the pack keeps it.
-            if self._positions[topic].timestamp <= raw.end:
-                position = self._positions[topic] = origin.position_of(number, raw.end)
+            if self._positions[topic].timestamp <= raw.end_tick:
+                position = self._positions[topic] = origin.position_of(number, raw.end_tick)
                 key = key_of_bytes(position.msg_id)
-                places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end)
+                places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end_tick)
         self._handed_out(places)
-        return MsgPack(max(0, raw.begin), raw.end, messages, begin, list(self._positions.values()))
+        return MsgPack(max(0, raw.begin_tick), raw.end_tick, messages, begin, list(self._positions.values()))
+
+    def _next_raw(self) -> TickedPack[_Item, _Place] | None:
+        """Return the next complete pack; in pursuit mode, after merging packs that are far behind."""
+        assert self._assembler is not None
+        while (raw := self._assembler.next_pack()) is not None:
+            if self._pursuit is None:
+                return raw
+            if (merged := self._pursuit.feed(raw, time.time_ns() // 1_000_000)) is not None:
+                return merged
+        return None
 
     def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
         place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)

@@ -43,6 +43,8 @@ _CLASSES: Final[dict[str, type[TidelogError]]] = {
     "TopicNotFound": ChannelNotFoundError,
     "TopicTerminated": StreamStateError,
 }
+TRANSIENT: Final = (UnavailableError, DeadlineError, OverloadedError)
+"""What a broker that is away or busy answers: readers and positions wait for it."""
 _ADVICE: Final = {
     "AuthenticationError": "check the token or the client certificate",
     "AuthorizationError": "let the operator grant the role produce and consume on the namespace",

@@ -9,6 +9,7 @@ so the cursor alone would repeat messages after a crash of the broker.
 import asyncio
 import base64
 import json
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +20,11 @@ from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.exclusive import ExclusiveTopic, subscribed
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, key_of_bytes
-from tidelog.msgstream._backends.pulsar.library import pulsar
+from tidelog.msgstream._backends.pulsar.library import TRANSIENT, pulsar
 from tidelog.msgstream._backends.pulsar.names import positions_topic
+from tidelog.transport.retry import DEFAULT_RETRY
+
+_log = logging.getLogger("tidelog")
 
 
 class PulsarSubscriptions:
@@ -104,6 +108,7 @@ class _Cursor:
         self._stored: PulsarPlace | None = None
         self._wanted: PulsarPlace | None = None
         self._saving: asyncio.Task[None] | None = None
+        self._is_closing = asyncio.Event()
         self._error: TidelogError | None = None
 
     async def load(self) -> PulsarPlace | None:
@@ -127,6 +132,7 @@ class _Cursor:
 
     async def close(self) -> None:
         """Store what is left, and disconnect. Raises the error of the last attempt."""
+        self._is_closing.set()
         try:
             if self._saving is not None:
                 await self._saving
@@ -134,16 +140,30 @@ class _Cursor:
                 await self.save(place)
         finally:
             await self._broker.run(self._disconnect, "closing a position", self._positions.topic)
+            self._is_closing.clear()
 
     async def _save_wanted(self) -> None:
+        """Store the latest place; while the broker is away, try again until ``close`` makes the last attempt."""
+        pauses_s = DEFAULT_RETRY.pauses_s()
         while (place := self._wanted) is not None:
             try:
                 await self.save(place)
+            except TRANSIENT as error:
+                _log.warning("storing a position waits for the broker: %s", error)
+                if await self._is_closing_within(next(pauses_s)):
+                    return
+                continue
             except TidelogError as error:
                 self._error = None if self._owner.on_error(error) else error
                 return
             if self._wanted is place:
                 self._wanted = None
+
+    async def _is_closing_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_closing.wait()
+        return self._is_closing.is_set()
 
     def _load(self) -> PulsarPlace | None:
         with self._lock:

@@ -1,6 +1,7 @@
 """Reads several topics."""
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,10 @@ from tidelog.errors import ClosedError, TidelogError
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace, TopicFeed
 from tidelog.msgstream._backends.pulsar.ids import key_of
+from tidelog.msgstream._backends.pulsar.library import TRANSIENT
+from tidelog.transport.retry import DEFAULT_RETRY
+
+_log = logging.getLogger("tidelog")
 
 # What a step takes of one topic, one message more at most: a few milliseconds of the event loop.
 _MAX_TAKEN = 500
@@ -41,7 +46,20 @@ class PulsarReader:
         self._is_closed = False
 
     async def step(self) -> Received:
-        """Wait until a wanted topic has messages, and return some. Raises TidelogError; the next call reads again."""
+        """Wait until a wanted topic has messages, and return some; also while the broker is away.
+
+        Raises:
+            TidelogError: The topics cannot be read. The next call reads again.
+        """
+        pauses_s = DEFAULT_RETRY.pauses_s()
+        while True:
+            try:
+                return await self._received()
+            except TRANSIENT as error:
+                _log.warning("reading waits for the broker: %s", error)
+                await asyncio.sleep(next(pauses_s))
+
+    async def _received(self) -> Received:
         while True:
             await self._open()
             self._news.clear()
