@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import tidelog
 from tidelog import AsyncClient, Retry, TlsOptions, TokenFile, TokenSource
 from tidelog_cli import event_loop
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_cli.output.records import note
+from tidelog_cli.output.queued_lines import QueuedLines
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_RETRY: Final = Retry()
@@ -124,6 +125,7 @@ async def connected(endpoint: str, *, retry: Retry = DEFAULT_RETRY) -> AsyncIter
             yield client
         finally:
             _log.removeHandler(_waits)
+            _waits.lines.flush()
 
 
 def _client(endpoint: str, retry: Retry = DEFAULT_RETRY) -> AsyncClient:
@@ -135,10 +137,17 @@ def _client(endpoint: str, retry: Retry = DEFAULT_RETRY) -> AsyncClient:
 
 
 class _Notes(logging.Handler):
-    """Prints each log record of the client as one line on stderr."""
+    """Prints each log record of the client as one line on stderr, on a thread: the client logs on its event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = QueuedLines(lambda dropped: self._print(f"{dropped} notes were dropped because stderr was full"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        self._print(record.getMessage())
+
+    def _print(self, text: str) -> None:
+        self.lines.write(sys.stderr, text + "\n")
 
 
 _log: Final = logging.getLogger("tidelog")

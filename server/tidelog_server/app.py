@@ -50,7 +50,7 @@ from tidelog_server.rpc.web.access import is_own_host
 from tidelog_server.rpc.web.api import API_PREFIX
 from tidelog_server.rpc.web.site import Site, SiteTerms
 from tidelog_server.runtime.clock import Clock
-from tidelog_server.runtime.logging import configure_logging
+from tidelog_server.runtime.logging import configure_logging, count_dropped
 from tidelog_server.runtime.metrics import Metrics, watch_event_loop
 from tidelog_server.runtime.tasks import TaskFailedError, TaskOwner, run_unless
 from tidelog_server.security.audit import AuditLog
@@ -88,6 +88,7 @@ class Server:
         self._max_connections = max_connections
         self._grace_s = config.server.shutdown_grace_s
         self._metrics = Metrics()
+        count_dropped(self._metrics.log_lines_dropped.inc)
         self._stopped_by: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None

@@ -31,6 +31,7 @@ from tidelog_server.core.errors import DataLossError, StorageFailedError, Tidelo
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MAX_STOP_BEFORE_START_S, MIN_STOP_S
+from tidelog_server.runtime.logging import flush_log, forward_library_logs, write_line
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
 from tidelog_server.runtime.tasks import TaskFailedError
 from tidelog_server.storage.format.folder_errors import DataFolderError, folder_error
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _SWITCH_INTERVAL_S = 0.000_5
 # Collections are rarer than Python's 700, 10 and 10 make them: with thousands of open streams, each visits all of them.
 _GC_THRESHOLDS = (10_000, 20, 100)
+# Before the second timer of a shutdown ends the process.
+_LAST_LINES_WITHIN_S = 0.5
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
 
@@ -83,7 +86,16 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
     gc.disable()
     settings, flags = effective_config(config, context.args), parse_settings(context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    raise typer.Exit(event_loop.run(_serve(settings, load)))
+    forward_library_logs()
+    try:
+        code = event_loop.run(_serve(settings, load))
+    except CommandError as error:
+        # Ordering: before the error that ends the command. If stderr is not read, printing that would never end.
+        if not flush_log():
+            os._exit(error.code)
+        raise
+    flush_log()
+    raise typer.Exit(code)
 
 
 def _check_limits() -> None:
@@ -159,7 +171,8 @@ def _end_at_the_latest_in(seconds: float) -> Callable[[], None]:
     """
 
     def end() -> None:
-        print(f"tidelog: the shutdown took longer than {seconds:g} s and was cut short", file=sys.stderr, flush=True)
+        write_line(f"tidelog: the shutdown took longer than {seconds:g} s and was cut short")
+        flush_log(_LAST_LINES_WITHIN_S)
         os._exit(ExitCode.TIMEOUT)
 
     timer = threading.Timer(seconds, end)

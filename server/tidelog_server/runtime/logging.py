@@ -1,12 +1,13 @@
 """Structured logs on stderr: an event name, then keys; text on a terminal, JSON lines otherwise."""
 
-import io
 import logging
-import os
 import sys
+from collections.abc import Callable
 from typing import Final, Literal, TextIO, cast
 
 import structlog
+
+from tidelog_cli.output.queued_lines import FLUSH_WITHIN_S, QueuedLines
 
 # Without local variables: they contain client data.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
@@ -20,17 +21,11 @@ _WIDE: Final = ("tick", "watermark", "txn_id", "broadcast_id", "fencing_token")
 
 
 class LogStream:
-    """Writes lines to stderr, and drops those that cannot be written: a full disk must not stop what logs.
-
-    Unbuffered, because a line that remains in a buffer would fail again when the process exits.
-
-    Attributes:
-        dropped: Lines dropped since the last one that was written.
-    """
+    """The file that loggers write to: it queues whole lines for stderr, so that no logger waits for its reader."""
 
     def __init__(self) -> None:
-        self.dropped = 0
         self._parts: list[str] = []
+        self.lines = QueuedLines(_tell_dropped)
 
     def write(self, text: str) -> int:
         """Collect a part of a line."""
@@ -38,38 +33,45 @@ class LogStream:
         return len(text)
 
     def flush(self) -> None:
-        """Write the line, or drop it."""
+        """Queue the line, or drop it."""
         line = "".join(self._parts)
         self._parts.clear()
-        try:
-            _write(sys.stderr, line)
-        except OSError:
-            self.dropped += 1
-        else:
-            self.dropped = 0
-
-    def note_dropped(
-        self, _logger: object, _method: str, event: structlog.typing.EventDict
-    ) -> structlog.typing.EventDict:
-        """Return the event with the number of lines that were dropped before it, if there are any."""
-        if self.dropped:
-            event["dropped_lines"] = self.dropped
-        return event
+        self.lines.write(sys.stderr, line)
 
 
-def _write(stream: TextIO, line: str) -> None:
-    try:
-        descriptor = stream.fileno()
-    except io.UnsupportedOperation:
-        # A stream in memory.
-        stream.write(line)
-        return
-    rest = memoryview(line.encode(stream.encoding, "backslashreplace"))
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def _tell_dropped(lines: int) -> None:
+    _log.error("log_lines_dropped", dropped_lines=lines)
 
 
+class _LibraryLogs(logging.Handler):
+    """Forwards what libraries log, such as asyncio and gRPC, whose own lines would be written on the event loop."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _log.log(record.levelno, "library", logger=record.name, message=record.getMessage(), exc_info=record.exc_info)
+
+
+_log = structlog.get_logger()
 _STREAM: Final = LogStream()
+
+
+def forward_library_logs() -> None:
+    """Log the warnings of libraries as lines of this log. Only for a process that is the server's own."""
+    logging.getLogger().addHandler(_LibraryLogs())
+
+
+def flush_log(within_s: float = FLUSH_WITHIN_S) -> bool:
+    """Wait at most ``within_s`` until all lines are written; return whether they are."""
+    return _STREAM.lines.flush(within_s)
+
+
+def write_line(line: str) -> None:
+    """Queue a line that is not of the log, behind those that are."""
+    _STREAM.lines.write(sys.stderr, line + "\n")
+
+
+def count_dropped(on_dropped: Callable[[], None]) -> None:
+    """Call ``on_dropped`` for each line of the process that is dropped from now on, on any thread."""
+    _STREAM.lines.on_dropped = on_dropped
 
 
 def wide_as_text(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -97,7 +99,6 @@ def configure_logging(level: str, log_format: Format) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            _STREAM.note_dropped,
             *(for_json if as_json else []),
             renderer,
         ],

@@ -103,6 +103,9 @@ class Metrics:
             "retention_lost_messages", "Messages that a hard cap removed before all groups had committed them."
         )
         self.retention_lost_bytes = self._counter("retention_lost_bytes", "Bytes of columns of such messages.")
+        self.log_lines_dropped = self._counter(
+            "log_lines_dropped", "Lines of the log that were dropped because stderr was full or not read."
+        )
         self.rpc_errors = self._counter("rpc_errors", "Calls that failed, by method and reason.", "method", "reason")
 
     def _broadcasts(self) -> None:
