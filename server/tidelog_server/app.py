@@ -528,7 +528,9 @@ def _open_tracing(config: Config) -> "CallTracer | None":
 def _own_hosts(config: Config) -> frozenset[str]:
     """Return the hosts that the configuration gives this server: that of the HTTP port, and those of its node."""
     addresses = (config.cluster.advertise, config.cluster.peer_address)
-    return frozenset((config.server.http_host, *(address.rpartition(":")[0] for address in addresses if address)))
+    hosts = (config.server.http_host, *(address.rpartition(":")[0] for address in addresses if address))
+    # As names of hosts are compared: without regard to case.
+    return frozenset(map(str.lower, hosts))
 
 
 def _running_versions() -> dict[str, str]:

@@ -314,6 +314,14 @@ async def test_a_name_that_leads_here_is_refused_on_all_paths(tmp_path: Path, pa
             assert (answer.status == 403) == is_refused, host
 
 
+async def test_a_host_of_the_configuration_is_this_server(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data", cluster__advertise="Log.example.org:7420") as server:
+        for host, status in (("log.example.org:7421", 200), ("LOG.EXAMPLE.ORG", 200), ("example.org", 403)):
+            assert (await requested(server.http_endpoint, "GET", "/metrics", None, {"Host": host})).status == status, (
+                host
+            )
+
+
 async def test_local_metrics_need_a_token_under_the_name_of_another_site(secured: Secured) -> None:
     async def scraped(**headers: str) -> int:
         endpoint, tls = secured.server.http_endpoint, tls_of(secured)
