@@ -19,6 +19,7 @@ from tidelog.msgstream import (
     MalformedMessageError,
     MessageTooLargeError,
     MsgPack,
+    MsgPosition,
     MsgStreamError,
     MsgType,
     RepackError,
@@ -30,9 +31,11 @@ from tidelog.msgstream import (
     class_of_type,
 )
 from tidelog_testing.parts.streams import (
+    INTERVAL_MS,
     NewStream,
     StreamBroker,
     full_packs,
+    ids,
     ids_from,
     pack,
     received,
@@ -355,6 +358,36 @@ async def test_a_subscription_goes_on_behind_what_was_handled(broker: StreamBrok
     await broker.factory.dispose(channels, "sub")
     async with new_stream() as anew:
         assert await ids_from(await subscribed(anew, channels), 2) == [1, 2]
+
+
+async def test_a_pack_that_ends_before_a_channel_was_created_leads_to_its_beginning(
+    broker: StreamBroker, new_stream: NewStream
+) -> None:
+    [old] = await broker.channels(1)
+    async with new_stream() as producer:
+        await producer.as_producer([old])
+        await producer.produce(pack(1))
+        # The packs of a time-tick stream that have this message end before the creation of the next channel.
+        await asyncio.sleep(3 * INTERVAL_MS / 1_000)
+        [young] = await broker.channels(1)
+        await producer.as_producer([young])
+        await producer.broadcast(pack(2))
+    async with new_stream() as stream:
+        await subscribed(stream, [old, young])
+        [first] = await full_packs(stream, 1)
+        # Without ticks of the log, each channel of a plain stream is read on its own.
+        assert ids(first.msgs) == [1] or not (broker.needs_ticks or broker.capabilities.log_ticks)
+        rest = [2, 2] if ids(first.msgs) == [1] else [1, 2]
+        # This marks the first as handled.
+        await stream.consume()
+    async with new_stream() as resumed:
+        await subscribed(resumed, [old, young])
+        assert sorted(await ids_from(resumed, 2)) == rest
+        # A pack of a plain stream has only the position of one channel.
+        behind = {name: MsgPosition(name, broker.empty_id) for name in (old, young)}
+        behind |= {each.channel_name: each for each in first.end_positions}
+        await resumed.seek(behind.values())
+        assert sorted(await ids_from(resumed, 2)) == rest
 
 
 async def test_disposing_may_destroy_the_channels(broker: StreamBroker, new_stream: NewStream) -> None:

@@ -183,6 +183,31 @@ async def test_what_was_trimmed_is_told_and_each_channel_begins_where_it_is(
     assert trimmed.value.vchannel == "a/1"
 
 
+async def test_what_was_trimmed_of_a_channel_that_is_younger_than_the_pack_is_an_error(
+    client: AsyncClient, factory: AsyncRmqMsgStreamFactory
+) -> None:
+    async with factory.new_tt_msg_stream() as stream:
+        await stream.as_producer(["a/0"])
+        await stream.produce(pack(1))
+        # So that the pack ends before the creation of the other channel.
+        await asyncio.sleep(2 * INTERVAL_MS / 1_000)
+        young = await client.create_channel("young")
+        await stream.as_producer(["young/0"])
+        await stream.broadcast(pack(2))
+        await stream.as_consumer(["a/0", "young/0"], "sub")
+        [first] = await full_packs(stream, 1)
+        assert first.end_ts < young.created_tick
+        assert {each.channel_name: each.timestamp for each in first.end_positions} == {
+            "a/0": first.end_ts, "young/0": young.created_tick,
+        }  # fmt: skip
+        assert len(await received(stream, 2)) == 2
+        await client.trim("young/0", everything=True)
+        await stream.seek(first.end_positions)
+        with pytest.raises(tidelog.PositionTrimmedError) as trimmed:
+            await full_packs(stream, 1)
+    assert trimmed.value.vchannel == "young/0"
+
+
 async def test_a_name_that_stands_for_several_vchannels_is_refused(factory: AsyncRmqMsgStreamFactory) -> None:
     async with factory.new_msg_stream() as stream:
         with pytest.raises(tidelog.InvalidRequestError, match="a has 6 vchannels: name one, such as a/0"):

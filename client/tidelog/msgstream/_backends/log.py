@@ -55,6 +55,11 @@ class Reader(Protocol):
         """No message with this tick or a smaller one will arrive; 0 while unknown."""
         ...
 
+    @property
+    def created_ticks(self) -> Mapping[str, int]:
+        """Creation tick of each channel, once something has arrived; empty on a broker that takes earlier positions."""
+        ...
+
     async def step(self) -> Sequence[Delivered]:
         """Wait for the next delivery and return its batches; empty if only the watermark advanced.
 

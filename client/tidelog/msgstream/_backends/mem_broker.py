@@ -194,6 +194,10 @@ class MemReader:
     def watermark(self) -> Tick:
         return self._watermark
 
+    @property
+    def created_ticks(self) -> Mapping[str, int]:
+        return {}
+
     async def step(self) -> Sequence[MemBatch]:
         """Return new batches; without any, wait for the next watermark. Raises ChannelNotFoundError."""
         if self._loop is None:

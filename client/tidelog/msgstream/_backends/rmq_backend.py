@@ -35,6 +35,11 @@ class ScanReader(ScanCore):
         begins = {name: Begin(place.start, place.after_tick) for name, place in places.items()}
         return cls.at(client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
 
+    @property
+    def created_ticks(self) -> Mapping[str, int]:
+        """See ``Reader``."""
+        return {source.vchannel: source.created_tick for source in self._sources or ()}
+
     async def step(self) -> Sequence[Batch]:
         """Return the batches of the next response; empty if it has a watermark only. See ``Reader``."""
         if self._received is None:

@@ -72,7 +72,8 @@ class AsyncTtMsgStream(LogStream):
         if self._ready is not raw or self._reader is not reader:
             return None
         self._ready = None
-        begin, self._positions = self._positions, self._positions_after(raw)
+        assert self._log_reader is not None
+        begin, self._positions = self._positions, self._positions_after(raw, self._log_reader.created_ticks)
         self._handed_out(
             {
                 channel: Place(At.message_id(position.msg_id), position.timestamp)
@@ -112,14 +113,15 @@ class AsyncTtMsgStream(LogStream):
                     await asyncio.sleep(0)
         return messages
 
-    def _positions_after(self, raw: RawPack) -> dict[str, MsgPosition]:
+    def _positions_after(self, raw: RawPack, created_ticks: Mapping[str, int]) -> dict[str, MsgPosition]:
         """Return, per channel, the first message after the pack if it is known, else the tick at which the pack ends.
 
-        A channel that begins after the pack keeps its position.
+        A channel that begins after the pack keeps its position, and one that was created after it has its creation: the
+        server takes an earlier position for one in a destroyed channel of the same name.
         """
         after = {}
         for channel, position in self._positions.items():
-            end_tick = max(raw.end_tick, position.timestamp)
+            end_tick = max(raw.end_tick, position.timestamp, created_ticks.get(channel, 0))
             message_id = Tick(raw.next_ticks.get(channel, end_tick)).message_id
             after[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
         return after
