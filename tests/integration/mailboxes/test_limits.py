@@ -102,7 +102,7 @@ async def test_a_transaction_beyond_the_bound_does_nothing(tmp_path: Path) -> No
 
 
 def keyed(numbers: Iterable[int]) -> list[pb.OutgoingMessage]:
-    return [pb.OutgoingMessage(dedup_key=f"{number}".rjust(256)) for number in numbers]
+    return [pb.OutgoingMessage(dedup_key=f"{number}".rjust(256, "x")) for number in numbers]
 
 
 async def test_remembered_keys_are_within_the_memory_of_mailboxes_also_after_a_restart(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_memory_counts_to_who_created_the_mailbox(tmp_path: Path) -> None:
         ):
             for number in range(1_000):
                 # A name takes four bytes for each character.
-                group = f"{number}\U0001f30a".rjust(200)
+                group = f"{number}\U0001f30a".rjust(200, "x")
                 await ann.mailbox("anns").send_many([tidelog.OutgoingMessage(b"", group=group, dedup_key=group)])
         assert 30 < (await ann.mailbox("anns").counts()).available < 60
         await bob.mailbox("bobs").send_many([b""] * 200)
