@@ -26,7 +26,7 @@ from tidelog_server.mailboxes.blobs.events import (
     replay_blobs,
 )
 from tidelog_server.mailboxes.blobs.live import LiveReferences
-from tidelog_server.mailboxes.blobs.state import BlobState, chunks_of
+from tidelog_server.mailboxes.blobs.state import BlobState, Copy, chunks_of
 from tidelog_server.mailboxes.blobs.step import BlobStep
 
 CONTENTS = (b"", b"small", b"a" * BLOB_CHUNK_BYTES, b"b" * (2 * BLOB_CHUNK_BYTES + 1))
@@ -40,6 +40,7 @@ operations = st.one_of(
     st.tuples(st.just("message"), st.integers(0, 3)),
     st.tuples(st.just("delete"), st.integers(0, 3)),
     st.tuples(st.just("copy"), st.integers(0, 3)),
+    st.tuples(st.just("durable")),
     st.tuples(st.just("wait"), st.integers(1, 9)),
     st.tuples(st.just("collect")),
     st.tuples(st.just("restart")),
@@ -55,6 +56,8 @@ class System:
         self.live.on_released = lambda key: self.state.released(key, self.now)
         self.now = 1
         self.events: list[tuple[int, int, bytes]] = []
+        # Not durable yet.
+        self.copies: list[Copy] = []
         self.messages = [0] * len(KEYS)
         # Model: chunks, references and idle tick by number of the content.
         self.chunks: dict[int, set[int]] = {}
@@ -114,12 +117,20 @@ class System:
         self.finish(step)
 
     def copy(self, number: int) -> None:
+        # One copy is durable before the next is made.
+        self.durable()
         blob = self.state.blobs.get(KEYS[number])
         if blob is not None:
             step = self.step()
             places = {place: (kind, payload) for place, kind, payload in self.events}
-            step.relocate([decode_chunk(places[place][1]) for place in blob.places if place])
+            copies = step.relocate([(place, decode_chunk(places[place][1])) for place in blob.places if place])
             self.finish(step)
+            self.copies += copies
+
+    def durable(self) -> None:
+        """All copies are durable: readers use them."""
+        self.state.copied(self.copies)
+        self.copies = []
 
     def collect(self) -> None:
         step, until = self.step(), self.now - GRACE
@@ -138,6 +149,7 @@ class System:
 
     def restart(self) -> None:
         """Replay everything; the references of messages follow from the mailboxes."""
+        self.copies = []
         self.state = replayed(BlobState(), self.events)
         self.live = LiveReferences()
         self.live.on_released = lambda key: self.state.released(key, self.now)
@@ -185,8 +197,11 @@ def test_state_replay_and_snapshot_agree_with_the_model(wanted: list[tuple[Any, 
         system.apply(*operation)
         system.check()
         if number == snapshot_after:
+            # Copies and snapshots are made one after the other.
+            system.durable()
             snapshot, begin = encode_blobs(system.state), len(system.events)
 
+    system.durable()
     assert fields(replayed(BlobState(), system.events)) == fields(system.state)
     assert fields(replayed(decode_blobs(snapshot), system.events[begin:])) == fields(system.state)
 

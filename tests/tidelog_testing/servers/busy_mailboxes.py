@@ -1,4 +1,4 @@
-"""A server whose mailboxes have housekeeping all the time: ``python -m tidelog_testing.servers.busy_mailboxes``.
+"""A server with housekeeping of mailboxes and blobs all the time: ``python -m tidelog_testing.servers.busy_mailboxes``.
 
 Its limits are so small that a storm of seconds has thousands of pages, copies and trims. Its wall clock has the offset
 that ``SKEW_FILE`` states, see ``servers.skewed``.
@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from tidelog_server.mailboxes import housekeeping, snapshot
+from tidelog_server.mailboxes.blobs import keeping
 from tidelog_testing.servers import skewed
 
 _LIMITS: Final = {
@@ -22,4 +23,6 @@ if __name__ == "__main__":
         assert hasattr(housekeeping, name)
         setattr(housekeeping, name, value)
     snapshot.PAGE_BYTES = 2_000  # type: ignore[misc]
+    # Every chunk is copied at each opportunity.
+    keeping.CLEAN_ABOVE_BYTES = -1 << 40  # type: ignore[misc]
     asyncio.run(skewed._serve(sys.argv[1:]))

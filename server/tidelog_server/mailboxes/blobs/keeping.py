@@ -8,6 +8,7 @@ from tidelog_server.core.limits import MIB
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.blobs.events import Chunk, decode_chunk, encode_blobs
 from tidelog_server.mailboxes.blobs.log import BlobLog
+from tidelog_server.mailboxes.blobs.state import Copy
 from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.blobs.trimming import kept_bytes, trim_below
 from tidelog_server.mailboxes.snapshot import pages_of
@@ -70,9 +71,9 @@ async def copy_old_chunks(log: BlobLog, read: ReadPayload) -> None:
     end_tick = log.place.vchannel.submitted_tick + 1
     old = sorted(place for blob in log.state.blobs.values() for place in blob.places if 0 < place < end_tick)
     for begin in range(0, len(old), _COPIED):
-        payloads = [await read(log, tick) for tick in old[begin : begin + _COPIED]]
-        chunks = [decode_chunk(payload) for payload in payloads if payload is not None]
-        await log.run(_copying(chunks), len(chunks))
+        payloads = [(tick, await read(log, tick)) for tick in old[begin : begin + _COPIED]]
+        chunks = [(tick, decode_chunk(payload)) for tick, payload in payloads if payload is not None]
+        log.state.copied(await log.run(_copying(chunks), len(chunks)))
 
 
 def _is_mostly_garbage(node: LogNode, log: BlobLog) -> bool:
@@ -86,5 +87,5 @@ def _writing(page: bytes) -> Callable[[BlobStep], None]:
     return execute
 
 
-def _copying(chunks: Sequence[Chunk]) -> Callable[[BlobStep], None]:
+def _copying(chunks: Sequence[tuple[int, Chunk]]) -> Callable[[BlobStep], list[Copy]]:
     return lambda step: step.relocate(chunks)

@@ -89,6 +89,18 @@ class BlobLog:
         self.changes += len(step.payloads)
         return [entry]
 
+    async def until_durable(self, tick: int) -> None:
+        """Wait until what was submitted at ``tick`` is durable. Raises TidelogServerError if the node stops before."""
+        vchannel = self.place.vchannel
+        while vchannel.durable_tick < tick:
+            durable = asyncio.Event()
+            vchannel.followers.add(durable)
+            try:
+                self._node.admission.check_storage()
+                await durable.wait()
+            finally:
+                vchannel.followers.discard(durable)
+
     async def _written(self, entries: Sequence[NewEntry], positions: Sequence[PositionChange]) -> None:
         """Write entries, and wait until they are durable. Raises TidelogServerError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

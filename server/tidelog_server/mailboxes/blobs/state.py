@@ -6,7 +6,7 @@ The live server and a replay of the log call the same methods, so both reach the
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES
 
@@ -45,6 +45,21 @@ class Blob:
     def bytes_of(self, index: int) -> int:
         """Return the size of a chunk."""
         return min(BLOB_CHUNK_BYTES, self.size_bytes - index * BLOB_CHUNK_BYTES)
+
+
+class Copy(NamedTuple):
+    """A copy of a chunk in the log.
+
+    Attributes:
+        key: Key of the blob.
+        index: Number of the chunk.
+        old, new: Ticks of the chunk and of its copy.
+    """
+
+    key: bytes
+    index: int
+    old: int
+    new: int
 
 
 def chunks_of(size_bytes: int) -> int:
@@ -93,8 +108,15 @@ class BlobState:
         blob.references += delta
         self._touch(key, blob, tick)
 
+    def copied(self, copies: Iterable[Copy]) -> None:
+        """Let readers use copies, which are durable. Skips chunks that were deleted, or stored again, since."""
+        for key, index, old, new in copies:
+            blob = self.blobs.get(key)
+            if blob is not None and blob.places[index] == old:
+                blob.places[index] = new
+
     def relocated(self, key: bytes, index: int, tick: int) -> None:
-        """Note that a chunk was copied to another tick of the log. Raises KeyError, IndexError."""
+        """Note a copy of a chunk that is in the log. Raises KeyError, IndexError."""
         blob = self.blobs[key]
         if not blob.places[index]:
             self.stored_bytes += blob.bytes_of(index)

@@ -12,7 +12,7 @@ from tidelog_server.mailboxes.blobs.events import (
     encode_collected,
     encode_counted,
 )
-from tidelog_server.mailboxes.blobs.state import BlobState, chunks_of
+from tidelog_server.mailboxes.blobs.state import BlobState, Copy, chunks_of
 
 
 class BlobStep:
@@ -77,12 +77,17 @@ class BlobStep:
         self._add(BlobEvent.COLLECTED, encode_collected(keys))
         self.state.collected(keys)
 
-    def relocate(self, chunks: Iterable[Chunk]) -> None:
-        """Copy chunks of blobs that are still there to this place of the log."""
-        for chunk in chunks:
-            if chunk.key in self.state.blobs:
-                tick = self._add(BlobEvent.RELOCATED, encode_chunk(chunk))
-                self.state.relocated(chunk.key, chunk.number, tick)
+    def relocate(self, chunks: Iterable[tuple[int, Chunk]]) -> list[Copy]:
+        """Copy chunks, each given by its tick, to this place of the log, if they are still there.
+
+        Ordering: the caller passes the copies to ``BlobState.copied`` once they are durable. Until then the state has
+        the old places: readers need what is in the log, and a trim must not pass it.
+        """
+        return [
+            Copy(chunk.key, chunk.number, old, self._add(BlobEvent.RELOCATED, encode_chunk(chunk)))
+            for old, chunk in chunks
+            if (blob := self.state.blobs.get(chunk.key)) is not None and blob.places[chunk.number] == old
+        ]
 
     def snapshot(self, page: bytes) -> int:
         """Add a page of a snapshot; return its tick."""

@@ -21,7 +21,7 @@ from tidelog_server.mailboxes.blobs.events import BlobEvent, decode_blobs, decod
 from tidelog_server.mailboxes.blobs.keeping import keep_short
 from tidelog_server.mailboxes.blobs.live import LiveReferences
 from tidelog_server.mailboxes.blobs.log import BlobLog
-from tidelog_server.mailboxes.blobs.state import BlobState, chunks_of
+from tidelog_server.mailboxes.blobs.state import Blob, BlobState, chunks_of
 from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.loading import EventCodec, Fold, load_fold, read_event
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -207,9 +207,8 @@ class Blobs:
 
     async def describe(self, key: bytes) -> BlobDescription:
         """Return what is known of a blob. Raises BlobNotExistError."""
-        log, size_bytes = await self._find(key)
-        blob = log.state.blobs[key]
-        return BlobDescription(size_bytes, blob.references, self.live.messages_of(key))
+        _, blob = await self._find(key)
+        return BlobDescription(blob.size_bytes, blob.references, self.live.messages_of(key))
 
     async def read(self, key: bytes) -> AsyncIterator[tuple[bytes, int]]:
         """Yield the chunks of a blob, each with the size of the blob.
@@ -218,9 +217,9 @@ class Blobs:
             BlobNotExistError: It is not stored, or was deleted meanwhile.
             DataLossError: A chunk is damaged or missing.
         """
-        log, size_bytes = await self._find(key)
-        for index in range(chunks_of(size_bytes)):
-            yield await self._chunk(log, key, index), size_bytes
+        log, blob = await self._find(key)
+        for index in range(len(blob.places)):
+            yield await self._chunk(log, key, index), blob.size_bytes
 
     async def bytes_of(self, key: bytes) -> bytes | None:
         """Return a whole blob; None if it is not stored. Raises DataLossError."""
@@ -229,18 +228,21 @@ class Blobs:
         except BlobNotExistError:
             return None
 
-    async def _find(self, key: bytes) -> tuple[BlobLog, int]:
-        """Return the log, and the size of a blob that is durable. Raises BlobNotExistError."""
+    async def _find(self, key: bytes) -> tuple[BlobLog, Blob]:
+        """Return the log, and a blob once it is durable. Raises BlobNotExistError."""
         log = await self.open()
-        blob = None if log is None else log.state.find(key)
-        if log is None or blob is None or max(blob.places) > log.place.vchannel.durable_tick:
-            raise BlobNotExistError(key)
-        return log, blob.size_bytes
+        while log is not None and (blob := log.state.find(key)) is not None:
+            if (last_tick := max(blob.places)) <= log.place.vchannel.durable_tick:
+                return log, blob
+            await log.until_durable(last_tick)
+        raise BlobNotExistError(key)
 
     async def _chunk(self, log: BlobLog, key: bytes, index: int) -> bytes:
         vchannel_id, loop = log.place.vchannel.vchannel_id, asyncio.get_running_loop()
         while (blob := log.state.find(key)) is not None:
             place = blob.places[index]
+            # It may have been deleted, and stored again, since the read began.
+            await log.until_durable(place)
             payload = await loop.run_in_executor(
                 self._readers, read_event, self._node.store, self._codec, vchannel_id, place
             )
