@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_REFERENCES
@@ -27,14 +28,18 @@ from tidelog_server.mailboxes.blobs.events import (
 )
 from tidelog_server.mailboxes.blobs.live import LiveReferences
 from tidelog_server.mailboxes.blobs.state import BlobState, Copy, chunks_of
-from tidelog_server.mailboxes.blobs.step import BlobStep
+from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
 
 CONTENTS = (b"", b"small", b"a" * BLOB_CHUNK_BYTES, b"b" * (2 * BLOB_CHUNK_BYTES + 1))
 KEYS = [hashlib.sha256(content).digest() for content in CONTENTS]
 GRACE = 5
+TENANTS = (NO_TENANT, b"a" * TENANT_BYTES, b"b" * TENANT_BYTES)
 
 operations = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 3)),
+    st.tuples(st.just("put_by"), st.integers(0, 3), st.integers(1, 2)),
+    st.tuples(st.just("count_by"), st.integers(0, 3), st.integers(-2, 2), st.integers(1, 2)),
+    st.tuples(st.just("count_old"), st.integers(0, 3), st.integers(-3, -1)),
     st.tuples(st.just("part"), st.integers(0, 3), st.integers(0, 2)),
     st.tuples(st.just("count"), st.integers(0, 3), st.integers(-2, 2)),
     st.tuples(st.just("message"), st.integers(0, 3)),
@@ -63,20 +68,50 @@ class System:
         self.chunks: dict[int, set[int]] = {}
         self.references: dict[int, int] = {}
         self.idle: dict[int, int] = {}
+        # References of each tenant that stored or counted the content, and the one that pays.
+        self.counts: dict[int, dict[bytes, int]] = {}
+        self.payers: dict[int, bytes] = {}
 
-    def step(self) -> BlobStep:
-        return BlobStep(self.state, self.now + 1)
+    def step(self, storer: Storer = NOBODY) -> BlobStep:
+        return BlobStep(self.state, self.now + 1, storer)
 
     def finish(self, step: BlobStep) -> None:
         for index, (kind, payload) in enumerate(zip(step.types, step.payloads, strict=True)):
             self.events.append((step.base + index, kind, payload))
         self.now = step.base + len(step.payloads)
 
-    def put(self, number: int, first: int = 0, chunks: int | None = None) -> None:
+    def put_by(self, number: int, who: int) -> None:
+        self.put(number, storer=Storer(TENANTS[who]))
+        self.counts[number].setdefault(TENANTS[who], 0)
+        self.payers[number] = self.payers[number] or TENANTS[who]
+
+    def count_by(self, number: int, delta: int, who: int, *, may_lower_old: bool = False) -> None:
+        tenant = TENANTS[who]
+        step = self.step(Storer(tenant, may_lower_old=may_lower_old))
+        if number not in self.chunks:
+            with pytest.raises(BlobNotExistError):
+                step.count(KEYS[number], delta)
+            return
+        counts = self.counts[number]
+        own, old = counts.get(tenant, 0), self.references[number]
+        if own + delta < 0 < old and may_lower_old:
+            self.references[number] = max(0, old + own + delta)
+        if max(0, own + delta) != own:
+            counts[tenant] = max(0, own + delta)
+        assert step.count(KEYS[number], delta) == counts.get(tenant, 0) + max(0, self.references[number])
+        self.finish(step)
+        self.idle[number] = self.now - 1
+
+    def count_old(self, number: int, delta: int) -> None:
+        self.count_by(number, delta, 1, may_lower_old=True)
+
+    def put(self, number: int, first: int = 0, chunks: int | None = None, storer: Storer = NOBODY) -> None:
         total = chunks_of(len(CONTENTS[number]))
         if first >= total:
             return
-        step = self.step()
+        step = self.step(storer)
+        self.counts.setdefault(number, {})
+        self.payers.setdefault(number, NO_TENANT)
         step.put(KEYS[number], CONTENTS[number], first, chunks)
         self.chunks.setdefault(number, set()).update(range(first, total if chunks is None else first + 1))
         self.references.setdefault(number, 0)
@@ -112,7 +147,8 @@ class System:
                 step.count(KEYS[number], delta)
             return
         self.references[number] += delta
-        assert step.count(KEYS[number], delta) == self.references[number]
+        all_references = self.references[number] + sum(self.counts[number].values())
+        assert step.count(KEYS[number], delta) == all_references
         self.idle[number] = step.base
         self.finish(step)
 
@@ -138,11 +174,15 @@ class System:
         wanted = {
             number
             for number in self.chunks
-            if self.references[number] <= 0 and not self.messages[number] and self.idle[number] <= until
+            if self.references[number] <= 0
+            and not any(self.counts[number].values())
+            and not self.messages[number]
+            and self.idle[number] <= until
         }
         assert set(keys) == {KEYS[number] for number in wanted}
         for number in wanted:
             del self.chunks[number], self.references[number], self.idle[number]
+            del self.counts[number], self.payers[number]
         if keys:
             step.collect(keys)
             self.finish(step)
@@ -161,12 +201,17 @@ class System:
             self.idle[number] = self.state.blobs[KEYS[number]].touched
 
     def check(self) -> None:
+        for tenant in TENANTS:
+            paid = [len(CONTENTS[number]) for number in self.chunks if self.payers[number] == tenant]
+            assert self.state.number_usage.of(tenant) == len(paid)
+            assert self.state.bytes_usage.of(tenant) == sum(paid)
         assert set(self.state.blobs) == {KEYS[number] for number in self.chunks}
         places = {place: (kind, payload) for place, kind, payload in self.events}
         for number, chunks in self.chunks.items():
             blob = self.state.blobs[KEYS[number]]
             assert {index for index, place in enumerate(blob.places) if place} == chunks
             assert blob.references == self.references[number]
+            assert (blob.counts, blob.payer) == (self.counts[number], self.payers[number])
             assert blob.is_complete == (len(chunks) == chunks_of(len(CONTENTS[number])))
             for index in chunks:
                 kind, payload = places[blob.places[index]]
@@ -185,8 +230,11 @@ def replayed(state: BlobState, events: Sequence[tuple[int, int, bytes]]) -> Blob
 
 
 def fields(state: BlobState) -> object:
-    blobs = {key: (blob.size_bytes, blob.places, blob.references, blob.touched) for key, blob in state.blobs.items()}
-    return blobs, state.stored_bytes
+    blobs = {
+        key: (blob.size_bytes, blob.places, blob.references, blob.touched, blob.payer, list(blob.counts.items()))
+        for key, blob in state.blobs.items()
+    }
+    return blobs, state.stored_bytes, [state.bytes_usage.of(tenant) for tenant in TENANTS]
 
 
 @given(st.lists(operations, max_size=40), st.integers(0, 40))
@@ -220,6 +268,8 @@ def test_a_chunk_is_decoded_as_it_was_encoded(key: bytes, data: bytes, number: i
         (BlobEvent.PUT, encode_chunk(Chunk(KEYS[1], 1, 5, b"small"))),
         (BlobEvent.COUNTED, b"\x01k" + bytes(8)),
         (BlobEvent.COLLECTED, b"\x01k"),
+        (BlobEvent.STORED_BY, b"\x01k" + bytes(TENANT_BYTES)),
+        (BlobEvent.COUNTED_BY, b"\x01k" + bytes(TENANT_BYTES + 8)),
         (BlobEvent.RELOCATED, encode_chunk(Chunk(KEYS[1], 0, 5, b"small"))),
     ],
 )

@@ -23,7 +23,7 @@ class BlobDescription:
 
     Attributes:
         size_bytes: Its size.
-        references: Number of references that callers have set with ``update_ref_count``.
+        references: Number of references set with ``update_ref_count``: the caller's own, and those of no principal.
         messages: Number of messages in mailboxes of the node that refer to it.
     """
 
@@ -35,8 +35,9 @@ class BlobDescription:
 class AsyncBlobCalls(ServiceCalls):
     """Blobs, bytes under the hash of their content: ``AsyncClient.blobs``. Each node of a cluster has its own.
 
-    A blob is kept while a message of a mailbox refers to it, or its number of references is positive. Otherwise it is
-    deleted after a grace period, which begins again with each ``put`` and ``update_ref_count`` of the blob.
+    With authentication each principal has its own number of references to a blob. A blob is kept while a message of a
+    mailbox refers to it, or a number of references is positive. Otherwise it is deleted after a grace period, which
+    begins again with each ``put`` and ``update_ref_count`` of the blob.
     """
 
     def __init__(self, transport: Callable[[], Transport], timeout_s: float) -> None:
@@ -71,7 +72,9 @@ class AsyncBlobCalls(ServiceCalls):
         return answer
 
     async def update_ref_count(self, key: bytes, delta: int) -> int:
-        """Add ``delta`` to the number of references of a blob, durably, and return it; it may be negative.
+        """Add ``delta`` to the caller's number of references of a blob, durably, and return it.
+
+        With authentication the number of a principal is never below 0; without, the number of all may be negative.
 
         Args:
             key: The blob.

@@ -29,7 +29,8 @@ class BlobServiceStub:
     """BlobService stores blobs: bytes under a key that is their hash, once for equal bytes. In a cluster each node has its
     own blobs.
 
-    A blob is kept while a message of a mailbox refers to it, or its number of references is positive. Otherwise it is
+    With authentication each principal has its own number of references to a blob, which is never below 0. A blob is kept
+    while a message of a mailbox refers to it, or a number of references is positive. Otherwise it is
     deleted after a grace period (`mailboxes.blob_grace_s`), which begins again with each PutBlob and UpdateBlobRefCount
     of the blob, and when the last message that refers to it is deleted.
     """
@@ -66,7 +67,8 @@ class BlobServiceServicer:
     """BlobService stores blobs: bytes under a key that is their hash, once for equal bytes. In a cluster each node has its
     own blobs.
 
-    A blob is kept while a message of a mailbox refers to it, or its number of references is positive. Otherwise it is
+    With authentication each principal has its own number of references to a blob, which is never below 0. A blob is kept
+    while a message of a mailbox refers to it, or a number of references is positive. Otherwise it is
     deleted after a grace period (`mailboxes.blob_grace_s`), which begins again with each PutBlob and UpdateBlobRefCount
     of the blob, and when the last message that refers to it is deleted.
     """
@@ -135,7 +137,8 @@ class BlobService:
     """BlobService stores blobs: bytes under a key that is their hash, once for equal bytes. In a cluster each node has its
     own blobs.
 
-    A blob is kept while a message of a mailbox refers to it, or its number of references is positive. Otherwise it is
+    With authentication each principal has its own number of references to a blob, which is never below 0. A blob is kept
+    while a message of a mailbox refers to it, or a number of references is positive. Otherwise it is
     deleted after a grace period (`mailboxes.blob_grace_s`), which begins again with each PutBlob and UpdateBlobRefCount
     of the blob, and when the last message that refers to it is deleted.
     """

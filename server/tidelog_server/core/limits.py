@@ -339,10 +339,13 @@ MAX_BLOB_BYTES: Final = MAX_BODY_BYTES
 MIN_BLOB_BODY_BYTES: Final = 64 * KIB
 MAX_DELIVERED_BODY_BYTES: Final = 4 * MIB
 MAX_BLOB_KEY_BYTES: Final = 32
-# Blobs of a node: about 300 bytes of memory each.
+# Blobs of a node: about 400 bytes of memory each, and 100 for each tenant that has stored or counted one.
 MAX_BLOBS: Final = 1_000_000
-# Memory for blobs that are being received, of all callers together.
+MAX_BLOB_TENANTS: Final = 1_000
+# Memory for blobs that are being received, of all callers together, with a share of what is free for each principal.
+# An upload that sends nothing for UPLOAD_IDLE_S ends.
 MAX_UPLOAD_BYTES: Final = 128 * MIB
+UPLOAD_IDLE_S: Final = 10.0
 MAX_BLOB_REFERENCES: Final = 1_000_000_000
 DEFAULT_BLOB_GRACE_S: Final = 60 * 60.0
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -139,6 +140,7 @@ class MailboxLog:
         self.is_closed = False
         # The tenant to which its messages count, and what the figures of the node have of this mailbox.
         self._tenant = tenant
+        self._storer = partial(context.blobs.storer, tenant)
         self._tally = Tally()
         self._memory_bytes = 0
         # Set by each step, and when the mailbox is closed.
@@ -353,7 +355,7 @@ class MailboxLog:
         return self._new_step(base, base)
 
     def _new_step(self, base: int, blobs_base: int) -> Step:
-        blobs = self._context.blobs.step(blobs_base)
+        blobs = self._context.blobs.step(blobs_base, self._storer)
         return Step(
             self.name, self.settings, self.state, Outbox(base), base, self._context.random_bytes, self._check_node,
             blobs,

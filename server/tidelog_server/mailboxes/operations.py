@@ -370,7 +370,7 @@ def _due_tick(step: Step, message: Outgoing) -> int:
 def _check_blob(step: Step, message: Outgoing) -> None:
     """Raise TidelogServerError if the body of a message is not a stored blob, and cannot be stored as one."""
     if message.body:
-        step.blobs.check_room(message.blob_key)
+        step.blobs.check_room(message.blob_key, message.blob_bytes)
     elif step.blobs.state.find(message.blob_key) is None:
         raise BlobNotExistError(message.blob_key)
 

@@ -284,7 +284,7 @@ def _services(
         BackupService(checkpoints),
         JournalService(node.journals, log),
         MailboxService(node.mailboxes, mailboxes, OperateCalls(mailboxes, log), log),
-        BlobService(opened),
+        BlobService(opened, log),
     )
 
 

@@ -28,7 +28,9 @@ class BlobCallsBase:
         return background.run(self._blobs.get(key))
 
     def update_ref_count(self, key: bytes, delta: int) -> int:
-        """Add ``delta`` to the number of references of a blob, durably, and return it; it may be negative.
+        """Add ``delta`` to the caller's number of references of a blob, durably, and return it.
+
+        With authentication the number of a principal is never below 0; without, the number of all may be negative.
 
         Args:
             key: The blob.

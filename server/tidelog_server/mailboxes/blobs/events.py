@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.mailboxes.blobs.state import Blob, BlobState
 
@@ -19,6 +20,8 @@ class BlobEvent(IntEnum):
     COUNTED = 2
     COLLECTED = 3
     RELOCATED = 4
+    STORED_BY = 5
+    COUNTED_BY = 6
     SNAPSHOT = 19
 
 
@@ -42,12 +45,17 @@ _KEY: Final = struct.Struct("<B")
 # Number of the chunk, size of the blob.
 _CHUNK: Final = struct.Struct("<IQ")
 _DELTA: Final = struct.Struct("<q")
-_VERSION: Final = 1
+# The second version has the tenants of each blob.
+_VERSIONS: Final = (1, 2)
 # Version, number of blobs.
 _HEADER: Final = struct.Struct("<BI")
 # Size, references, tick of the last event, number of chunks.
 _BLOB: Final = struct.Struct("<QqQI")
 _PLACE_BYTES: Final = 8
+# The tenant that pays, zeros for none, and the number of tenants; for each, the tenant and its references.
+_TENANTS: Final = struct.Struct(f"<{TENANT_BYTES}sH")
+_COUNT: Final = struct.Struct(f"<{TENANT_BYTES}sq")
+_NOBODY: Final = bytes(TENANT_BYTES)
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
@@ -65,6 +73,17 @@ def decode_chunk(payload: bytes) -> Chunk:
 def encode_counted(key: bytes, delta: int) -> bytes:
     """Return a change of references."""
     return _encode_key(key) + _DELTA.pack(delta)
+
+
+def encode_stored_by(key: bytes, tenant: Tenant) -> bytes:
+    """Return that a tenant has stored a blob."""
+    assert len(tenant) == TENANT_BYTES
+    return _encode_key(key) + tenant
+
+
+def encode_counted_by(key: bytes, tenant: Tenant, delta: int) -> bytes:
+    """Return a change of the references of a tenant."""
+    return encode_stored_by(key, tenant) + _DELTA.pack(delta)
 
 
 def encode_collected(keys: Iterable[bytes]) -> bytes:
@@ -104,6 +123,27 @@ def _replay_counted(state: BlobState, tick: int, payload: bytes) -> None:
     state.counted(key, _DELTA.unpack_from(payload, at)[0], tick)
 
 
+def _replay_stored_by(state: BlobState, tick: int, payload: bytes) -> None:
+    key, tenant, rest = _decode_tenant(payload)
+    if rest:
+        raise ValueError(f"{len(rest)} bytes too many")
+    state.stored_by(key, tenant, tick)
+
+
+def _replay_counted_by(state: BlobState, tick: int, payload: bytes) -> None:
+    key, tenant, rest = _decode_tenant(payload)
+    state.counted_by(key, tenant, _DELTA.unpack(rest)[0], tick)
+
+
+def _decode_tenant(payload: bytes) -> tuple[bytes, Tenant, bytes]:
+    """Return the key and the tenant at the beginning of an event, and the rest."""
+    key, at = _decode_key(payload, 0)
+    tenant = payload[at : at + TENANT_BYTES]
+    if len(tenant) != TENANT_BYTES:
+        raise ValueError(f"a tenant has {len(tenant)} bytes, expected {TENANT_BYTES}")
+    return key, tenant, payload[at + TENANT_BYTES :]
+
+
 def _replay_collected(state: BlobState, payload: bytes) -> None:
     keys, at = list[bytes](), 0
     while at < len(payload):
@@ -122,6 +162,8 @@ _APPLY: Final[Mapping[BlobEvent, Callable[[BlobState, int, bytes], None]]] = {
     BlobEvent.COUNTED: _replay_counted,
     BlobEvent.COLLECTED: lambda state, _, payload: _replay_collected(state, payload),
     BlobEvent.RELOCATED: _replay_relocated,
+    BlobEvent.STORED_BY: _replay_stored_by,
+    BlobEvent.COUNTED_BY: _replay_counted_by,
     BlobEvent.SNAPSHOT: lambda _, __, ___: None,
 }
 assert _APPLY.keys() == set(BlobEvent)
@@ -129,11 +171,16 @@ assert _APPLY.keys() == set(BlobEvent)
 
 def encode_blobs(state: BlobState) -> bytes:
     """Return the state as bytes, for a snapshot."""
-    parts = [_HEADER.pack(_VERSION, len(state.blobs))]
+    # Without tenants as the first version, which older servers read.
+    has_tenants = any(blob.counts for blob in state.blobs.values())
+    parts = [_HEADER.pack(_VERSIONS[has_tenants], len(state.blobs))]
     for key, blob in state.blobs.items():
         parts.append(_encode_key(key))
         parts.append(_BLOB.pack(blob.size_bytes, blob.references, blob.touched, len(blob.places)))
         parts.append(struct.pack(f"<{len(blob.places)}Q", *blob.places))
+        if has_tenants:
+            parts.append(_TENANTS.pack(blob.payer or _NOBODY, len(blob.counts)))
+            parts += [_COUNT.pack(tenant, count) for tenant, count in blob.counts.items()]
     return b"".join(parts)
 
 
@@ -142,6 +189,8 @@ def decode_blobs(encoded: bytes) -> BlobState:
     state = BlobState()
     try:
         at = _decode(state, encoded)
+        if encoded[0] == _VERSIONS[True] and not any(blob.counts for blob in state.blobs.values()):
+            raise ValueError("it has the version with tenants, and none")
         if at != len(encoded):
             raise ValueError(f"{len(encoded) - at} bytes too many")
     except (struct.error, ValueError) as error:
@@ -154,8 +203,8 @@ def decode_blobs(encoded: bytes) -> BlobState:
 
 def _decode(state: BlobState, encoded: bytes) -> int:
     version, count = _HEADER.unpack_from(encoded)
-    if version != _VERSION:
-        raise ValueError(f"its version is {version}, expected {_VERSION}")
+    if version not in _VERSIONS:
+        raise ValueError(f"its version is {version}, expected one of {_VERSIONS}")
     at = _HEADER.size
     for _ in range(count):
         key, at = _decode_key(encoded, at)
@@ -163,7 +212,20 @@ def _decode(state: BlobState, encoded: bytes) -> int:
         at += _BLOB.size
         places = list(struct.unpack_from(f"<{chunks}Q", encoded, at))
         at += _PLACE_BYTES * chunks
-        state.blobs[key] = Blob(size_bytes, places, references, touched)
+        blob = state.blobs[key] = Blob(size_bytes, places, references, touched)
+        if version == _VERSIONS[True]:
+            at = _decode_tenants(blob, encoded, at)
+    return at
+
+
+def _decode_tenants(blob: Blob, encoded: bytes, at: int) -> int:
+    payer, tenants = _TENANTS.unpack_from(encoded, at)
+    at += _TENANTS.size
+    blob.payer = NO_TENANT if payer == _NOBODY else payer
+    for _ in range(tenants):
+        tenant, count = _COUNT.unpack_from(encoded, at)
+        blob.counts[tenant] = count
+        at += _COUNT.size
     return at
 
 

@@ -5,10 +5,12 @@ The live server and a replay of the log call the same methods, so both reach the
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES
+from tidelog_server.core.usage import Usage
 
 # The queue of idle blobs is rebuilt once it has more than this number of entries, and four times as many as blobs.
 _MIN_REBUILD: Final = 1_024
@@ -21,9 +23,11 @@ class Blob:
     Attributes:
         size_bytes: Its size.
         places: Ticks of its chunks in the log; 0 for a chunk that is not stored yet.
-        references: References that callers have set; may be negative.
+        references: References of no tenant; may be negative.
         touched: Tick of the last event that stores it or changes its references.
         released: Tick at which the last message that referred to it was deleted; 0 if that was before the start.
+        payer: Tenant that stored it first, which uses its bytes; NO_TENANT for none.
+        counts: References of each tenant that has stored or counted it, at least 0.
     """
 
     size_bytes: int
@@ -31,6 +35,19 @@ class Blob:
     references: int = 0
     touched: int = 0
     released: int = 0
+    payer: Tenant = NO_TENANT
+    counts: dict[Tenant, int] = field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """True while a caller has set references."""
+        return self.references > 0 or any(self.counts.values())
+
+    def references_of(self, tenant: Tenant) -> int:
+        """Return the references that a caller sees: its own and those of no tenant; without a tenant, all."""
+        if tenant == NO_TENANT:
+            return self.references + sum(self.counts.values())
+        return self.counts.get(tenant, 0) + max(0, self.references)
 
     @property
     def idle_since(self) -> int:
@@ -52,12 +69,12 @@ class Copy(NamedTuple):
 
     Attributes:
         key: Key of the blob.
-        index: Number of the chunk.
+        number: Number of the chunk.
         old, new: Ticks of the chunk and of its copy.
     """
 
     key: bytes
-    index: int
+    number: int
     old: int
     new: int
 
@@ -75,11 +92,13 @@ class BlobState:
     Attributes:
         blobs: Blobs by key, also incomplete ones.
         stored_bytes: Bytes of all stored chunks.
+        number_usage, bytes_usage: Blobs and their bytes by payer; an incomplete blob counts in full.
     """
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, Blob] = {}
         self.stored_bytes = 0
+        self.number_usage, self.bytes_usage = Usage(), Usage()
         # Tick and key, smallest tick first; entries of blobs that changed since are outdated.
         self._idle: list[tuple[int, bytes]] = []
 
@@ -95,6 +114,7 @@ class BlobState:
         blob = self.blobs.get(key)
         if blob is None:
             blob = self.blobs[key] = Blob(size_bytes, [0] * chunks_of(size_bytes))
+            self._charge(blob, 1)
         if blob.size_bytes != size_bytes:
             raise ValueError(f"the blob has {blob.size_bytes} bytes, the chunk is of one with {size_bytes}")
         if not blob.places[index]:
@@ -108,12 +128,30 @@ class BlobState:
         blob.references += delta
         self._touch(key, blob, tick)
 
+    def stored_by(self, key: bytes, tenant: Tenant, tick: int) -> None:
+        """Note that a tenant has stored a blob; the first one pays for it. Raises KeyError."""
+        blob = self.blobs[key]
+        if blob.payer == NO_TENANT:
+            self._charge(blob, -1)
+            blob.payer = tenant
+            self._charge(blob, 1)
+        blob.counts.setdefault(tenant, 0)
+        self._touch(key, blob, tick)
+
+    def counted_by(self, key: bytes, tenant: Tenant, delta: int, tick: int) -> None:
+        """Change the references of a tenant. Raises KeyError, and ValueError if they would be negative."""
+        blob = self.blobs[key]
+        if (count := blob.counts.get(tenant, 0) + delta) < 0:
+            raise ValueError(f"the tenant would have {count} references")
+        blob.counts[tenant] = count
+        self._touch(key, blob, tick)
+
     def copied(self, copies: Iterable[Copy]) -> None:
         """Let readers use copies, which are durable. Skips chunks that were deleted, or stored again, since."""
-        for key, index, old, new in copies:
+        for key, number, old, new in copies:
             blob = self.blobs.get(key)
-            if blob is not None and blob.places[index] == old:
-                blob.places[index] = new
+            if blob is not None and blob.places[number] == old:
+                blob.places[number] = new
 
     def relocated(self, key: bytes, index: int, tick: int) -> None:
         """Note a copy of a chunk that is in the log. Raises KeyError, IndexError."""
@@ -126,6 +164,7 @@ class BlobState:
         """Remove blobs. Raises KeyError."""
         for key in keys:
             blob = self.blobs.pop(key)
+            self._charge(blob, -1)
             self.stored_bytes -= sum(blob.bytes_of(index) for index, place in enumerate(blob.places) if place)
 
     # -- Collection ----------------------------------------------------------------------------------------
@@ -148,7 +187,7 @@ class BlobState:
             _, key = heapq.heappop(self._idle)
             blob = self.blobs.get(key)
             # A blob that changed later has a later entry.
-            if blob is not None and blob.idle_since <= until and blob.references <= 0 and not is_live(key):
+            if blob is not None and blob.idle_since <= until and not blob.is_counted and not is_live(key):
                 found[key] = None
         return list(found)
 
@@ -159,9 +198,16 @@ class BlobState:
     def rebuild(self) -> None:
         """Rebuild what follows from ``blobs``; needed after a snapshot was loaded."""
         self._queue_all()
+        self.number_usage, self.bytes_usage = Usage(), Usage()
+        for blob in self.blobs.values():
+            self._charge(blob, 1)
         self.stored_bytes = sum(
             blob.bytes_of(index) for blob in self.blobs.values() for index, place in enumerate(blob.places) if place
         )
+
+    def _charge(self, blob: Blob, sign: int) -> None:
+        self.number_usage.add(blob.payer, sign)
+        self.bytes_usage.add(blob.payer, sign * blob.size_bytes)
 
     def _touch(self, key: bytes, blob: Blob, tick: int) -> None:
         blob.touched = tick

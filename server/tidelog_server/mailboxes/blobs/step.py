@@ -1,18 +1,44 @@
 """One step of the blobs of a node: changes the state, and collects the events. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_REFERENCES, MAX_BLOBS
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_REFERENCES, MAX_BLOB_TENANTS, MAX_BLOBS, WHOLE_PERCENT
 from tidelog_server.mailboxes.blobs.events import (
     BlobEvent,
     Chunk,
     encode_chunk,
     encode_collected,
     encode_counted,
+    encode_counted_by,
+    encode_stored_by,
 )
-from tidelog_server.mailboxes.blobs.state import BlobState, Copy, chunks_of
+from tidelog_server.mailboxes.blobs.state import Blob, BlobState, Copy, chunks_of
+
+
+@dataclass(frozen=True, slots=True)
+class Storer:
+    """Who stores or counts blobs, and what it may use.
+
+    Attributes:
+        tenant: Its tenant.
+        percent: Share of what is free that a tenant may use.
+        free_bytes: Bytes that blobs may still use on the disk; None if that is not known.
+        may_lower_old: Whether it may lower the references of no tenant.
+    """
+
+    tenant: Tenant = NO_TENANT
+    percent: int = WHOLE_PERCENT
+    free_bytes: int | None = None
+    may_lower_old: bool = False
+
+
+NOBODY: Final = Storer()
+"""A caller without authentication."""
 
 
 class BlobStep:
@@ -24,25 +50,57 @@ class BlobStep:
         types, payloads: The events.
     """
 
-    __slots__ = ("base", "payloads", "state", "types")
+    __slots__ = ("_storer_of", "base", "payloads", "state", "types")
 
-    def __init__(self, state: BlobState, base: int) -> None:
+    def __init__(self, state: BlobState, base: int, storer: Storer | Callable[[], Storer] = NOBODY) -> None:
+        """``storer`` may be a function that returns it: most steps of mailboxes need none."""
         self.state = state
+        self._storer_of = storer
         self.base = base
         self.types: list[int] = []
         self.payloads: list[bytes] = []
+
+    @property
+    def storer(self) -> Storer:
+        """Who stores or counts blobs in the step."""
+        if not isinstance(self._storer_of, Storer):
+            self._storer_of = self._storer_of()
+        return self._storer_of
+
+    @storer.setter
+    def storer(self, storer: Storer) -> None:
+        self._storer_of = storer
 
     @property
     def last_tick(self) -> int:
         """Tick of the last event."""
         return self.base + len(self.payloads) - 1
 
-    def check_room(self, key: bytes) -> None:
-        """Raise RateLimitRejectedError if there are too many blobs to add ``key``."""
-        if len(self.state.blobs) >= MAX_BLOBS and key not in self.state.blobs:
+    def check_room(self, key: bytes, size_bytes: int) -> None:
+        """Raise RateLimitRejectedError if there is no room for the blob ``key``, or the storer uses too much."""
+        blob, storer = self.state.blobs.get(key), self.storer
+        self._check_tenants(blob)
+        if blob is None and len(self.state.blobs) >= MAX_BLOBS:
             raise RateLimitRejectedError(
                 f"this node stores {MAX_BLOBS} blobs, which is the maximum: remove references, and retry later",
                 limit="blobs",
+            )
+        if blob is not None and blob.payer != NO_TENANT:
+            return
+        numbers, usage = self.state.number_usage, self.state.bytes_usage
+        numbers.check_share(storer.tenant, 1, MAX_BLOBS, storer.percent, "blobs")
+        if storer.free_bytes is not None:
+            maximum = usage.total + storer.free_bytes
+            usage.check_share(storer.tenant, size_bytes, maximum, storer.percent, "bytes of blobs")
+
+    def _check_tenants(self, blob: Blob | None) -> None:
+        """Raise RateLimitRejectedError if too many tenants have stored or counted a blob to add the storer."""
+        tenant = self.storer.tenant
+        if blob is not None and tenant and tenant not in blob.counts and len(blob.counts) >= MAX_BLOB_TENANTS:
+            raise RateLimitRejectedError(
+                f"{MAX_BLOB_TENANTS} principals have stored or counted this blob, which is the maximum: retry after it "
+                "was deleted, or store other bytes",
+                limit="blob_tenants",
             )
 
     def put(self, key: bytes, data: bytes, first: int = 0, chunks: int | None = None) -> None:
@@ -59,18 +117,40 @@ class BlobStep:
             chunk = Chunk(key, index, len(data), data[begin : begin + BLOB_CHUNK_BYTES])
             self.state.put(key, len(data), index, self._add(BlobEvent.PUT, encode_chunk(chunk)))
             is_new = True
-        if not is_new:
-            self.count(key, 0)
+        tenant = self.storer.tenant
+        if tenant and tenant not in self.state.blobs[key].counts:
+            self.state.stored_by(key, tenant, self._add(BlobEvent.STORED_BY, encode_stored_by(key, tenant)))
+        elif not is_new:
+            self._count_old(key, 0)
 
     def count(self, key: bytes, delta: int) -> int:
-        """Change the references of a blob, within their limits; return them. Raises BlobNotExistError."""
-        blob = self.state.blobs.get(key)
+        """Change the references of the storer, within their limits; return those that it sees.
+
+        Raises:
+            BlobNotExistError: No blob has this key.
+            RateLimitRejectedError: Too many tenants count it.
+        """
+        blob, storer = self.state.blobs.get(key), self.storer
         if blob is None:
             raise BlobNotExistError(key)
-        wanted = max(-MAX_BLOB_REFERENCES, min(blob.references + delta, MAX_BLOB_REFERENCES))
-        delta = wanted - blob.references
+        if storer.tenant == NO_TENANT:
+            wanted = max(-MAX_BLOB_REFERENCES, min(blob.references + delta, MAX_BLOB_REFERENCES))
+            self._count_old(key, wanted - blob.references)
+            return blob.references_of(storer.tenant)
+        own = blob.counts.get(storer.tenant, 0)
+        wanted = max(0, min(own + delta, MAX_BLOB_REFERENCES))
+        # Of the references of no tenant, what its own do not suffice for.
+        lowered = max(own + delta, -blob.references) if storer.may_lower_old and blob.references > 0 else 0
+        if wanted != own:
+            self._check_tenants(blob)
+            payload = encode_counted_by(key, storer.tenant, wanted - own)
+            self.state.counted_by(key, storer.tenant, wanted - own, self._add(BlobEvent.COUNTED_BY, payload))
+        if wanted == own or lowered < 0:
+            self._count_old(key, min(0, lowered))
+        return blob.references_of(storer.tenant)
+
+    def _count_old(self, key: bytes, delta: int) -> None:
         self.state.counted(key, delta, self._add(BlobEvent.COUNTED, encode_counted(key, delta)))
-        return wanted
 
     def collect(self, keys: Sequence[bytes]) -> None:
         """Remove blobs."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError, TidelogServerError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
@@ -22,7 +23,7 @@ from tidelog_server.mailboxes.blobs.keeping import keep_short
 from tidelog_server.mailboxes.blobs.live import LiveReferences
 from tidelog_server.mailboxes.blobs.log import BlobLog
 from tidelog_server.mailboxes.blobs.state import Blob, BlobState, chunks_of
-from tidelog_server.mailboxes.blobs.step import BlobStep
+from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
 from tidelog_server.mailboxes.loading import EventCodec, Fold, load_fold, read_event
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
@@ -72,7 +73,7 @@ class BlobDescription:
 
     Attributes:
         size_bytes: Its size.
-        references: References that callers have set.
+        references: References that the caller sees, see ``Blob.references_of``.
         messages: Number of messages that refer to it.
     """
 
@@ -157,9 +158,17 @@ class Blobs:
         """The blobs."""
         return self._no_blobs if self.log is None else self.log.state
 
-    def step(self, base: int) -> BlobStep:
+    def step(self, base: int, storer: Callable[[], Storer]) -> BlobStep:
         """Begin the part of a step of a mailbox; its first event has the tick ``base``."""
-        return BlobStep(self.state, base)
+        return BlobStep(self.state, base, storer)
+
+    def storer(self, tenant: Tenant, *, may_lower_old: bool = False) -> Storer:
+        """Return who stores or counts a blob, with what it may use now."""
+        admission = self._node.admission
+        free_bytes = admission.free_disk_bytes
+        if free_bytes is not None:
+            free_bytes = max(0, free_bytes - admission.limits.min_free_disk_bytes)
+        return Storer(tenant, admission.limits.max_principal_percent, free_bytes, may_lower_old)
 
     def enter(self, step: BlobStep, txn: TxnSpan | None) -> list[NewEntry]:
         """Complete the part of a step of a mailbox; return its entry, or [] without events.
@@ -174,25 +183,30 @@ class Blobs:
 
     # -- Calls ---------------------------------------------------------------------------------------------
 
-    async def put(self, data: bytes, algorithm: KeyAlgorithm = KeyAlgorithm.SHA256) -> tuple[bytes, bool]:
-        """Store a blob, durably; return its key, and whether this call stored it.
+    async def put(
+        self, data: bytes, algorithm: KeyAlgorithm = KeyAlgorithm.SHA256, tenant: Tenant = NO_TENANT
+    ) -> tuple[bytes, bool]:
+        """Store a blob, durably; return its key, and whether ``tenant`` had not stored it before.
 
         Raises:
             TidelogServerError: It was not stored, or only in part, which has no effect.
         """
         key = await self.key_of(data, algorithm)
         log = await self.create()
-        is_created = log.state.find(key) is None
+        stored = log.state.find(key)
+        is_stored, is_created = stored is not None, stored is None or (tenant and tenant not in stored.counts)
         while True:
             for first in range(0, chunks_of(len(data)), _STEP_CHUNKS):
-                await log.run(_putting(key, data, first), _STEP_CHUNKS, needs_disk=True)
+                # An event for each chunk, and one for the tenant.
+                storing = _putting(key, data, first, self.storer(tenant))
+                await log.run(storing, _STEP_CHUNKS + 1, needs_disk=True)
                 hit(Failpoint.BLOB_MID_PUT)
-                if not is_created:
+                if is_stored:
                     break
             # With a very short grace period its first chunks may be gone already.
             if log.state.find(key) is not None:
-                return key, is_created
-            is_created = True
+                return key, bool(is_created)
+            is_stored, is_created = False, True
 
     async def key_of(self, data: bytes, algorithm: KeyAlgorithm = KeyAlgorithm.SHA256) -> bytes:
         """Return the key of a blob."""
@@ -200,15 +214,26 @@ class Blobs:
             return algorithm.key_of(data)
         return await asyncio.get_running_loop().run_in_executor(self._readers, algorithm.key_of, data)
 
-    async def update_references(self, key: bytes, delta: int) -> int:
-        """Change the references of a blob, durably; return them. Raises BlobNotExistError."""
-        log, _ = await self._find(key)
-        return await log.run(lambda step: step.count(key, delta), 1)
+    async def update_references(self, key: bytes, delta: int, storer: Storer = NOBODY) -> int:
+        """Change the references of a storer, durably; return those that it sees.
 
-    async def describe(self, key: bytes) -> BlobDescription:
-        """Return what is known of a blob. Raises BlobNotExistError."""
+        Raises:
+            BlobNotExistError: No blob has this key.
+            RateLimitRejectedError: Too many tenants count it.
+        """
+        log, _ = await self._find(key)
+
+        def count(step: BlobStep) -> int:
+            step.storer = storer
+            return step.count(key, delta)
+
+        # An event for its own references, and one for those of no tenant.
+        return await log.run(count, 2)
+
+    async def describe(self, key: bytes, tenant: Tenant = NO_TENANT) -> BlobDescription:
+        """Return what a tenant knows of a blob. Raises BlobNotExistError."""
         _, blob = await self._find(key)
-        return BlobDescription(blob.size_bytes, blob.references, self.live.messages_of(key))
+        return BlobDescription(blob.size_bytes, blob.references_of(tenant), self.live.messages_of(key))
 
     async def read(self, key: bytes) -> AsyncIterator[tuple[bytes, int]]:
         """Yield the chunks of a blob, each with the size of the blob.
@@ -304,9 +329,10 @@ class Blobs:
             self.log.state.released(key, self._node.shared.oracle.now())
 
 
-def _putting(key: bytes, data: bytes, first: int) -> Callable[[BlobStep], None]:
+def _putting(key: bytes, data: bytes, first: int, storer: Storer) -> Callable[[BlobStep], None]:
     def execute(step: BlobStep) -> None:
-        step.check_room(key)
+        step.storer = storer
+        step.check_room(key, len(data))
         step.put(key, data, first, _STEP_CHUNKS)
 
     return execute

@@ -1,5 +1,6 @@
 """BlobService: put, get, count and describe blobs."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -9,12 +10,14 @@ from google.protobuf.message import DecodeError
 from tidelog.v1 import blob_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError, BlobTooLargeError, LockUnknownError
-from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES
+from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES, UPLOAD_IDLE_S
+from tidelog_server.core.usage import Usage
+from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.blobs.store import KeyAlgorithm
 from tidelog_server.mailboxes.mailboxes import OpenMailboxes
 from tidelog_server.rpc.context import Context
-from tidelog_server.security.access import count_sent, current_access
-from tidelog_server.security.grants import Verb
+from tidelog_server.security.access import count_sent, current_access, current_tenant
+from tidelog_server.security.grants import EVERYTHING, Verb
 
 _ALGORITHMS: Final = {
     pb.BLOB_ALGORITHM_UNSPECIFIED: KeyAlgorithm.SHA256,
@@ -26,11 +29,12 @@ _ALGORITHMS: Final = {
 class BlobService:
     """Handlers of BlobService."""
 
-    def __init__(self, mailboxes: OpenMailboxes) -> None:
+    def __init__(self, mailboxes: OpenMailboxes, log: LogNode) -> None:
         self._mailboxes = mailboxes
         self._blobs = mailboxes.blobs
-        # Bytes of the blobs that are being received.
-        self._uploaded_bytes = 0
+        self._log = log
+        # Bytes of the blobs that are being received, by tenant.
+        self._uploads = Usage()
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the handler of each method of the service."""
@@ -46,7 +50,7 @@ class BlobService:
         with self._upload() as add:
             parts = list[bytes]()
             algorithm: KeyAlgorithm | None = None
-            async for encoded in requests:
+            while (encoded := await _next_part(requests)) is not None:
                 request = _request_of(encoded)
                 if algorithm is None:
                     await self._admit(request)
@@ -57,7 +61,7 @@ class BlobService:
                 raise InvalidRequestError("the call has no request: send the blob, in one request if it is empty")
             data = b"".join(parts)
             parts.clear()
-            key, is_created = await self._blobs.put(data, algorithm)
+            key, is_created = await self._blobs.put(data, algorithm, current_tenant())
         response = pb.PutBlobResponse(key=key, size_bytes=len(data), is_created=is_created)
         await context.write(response.SerializeToString())
 
@@ -77,25 +81,27 @@ class BlobService:
 
         The function that this yields raises BlobTooLargeError and RateLimitRejectedError.
         """
-        received = 0
+        received, tenant = 0, current_tenant()
 
         def add(size_bytes: int) -> None:
             nonlocal received
             if received + size_bytes > MAX_BLOB_BYTES:
                 raise BlobTooLargeError(size_bytes=received + size_bytes, max_bytes=MAX_BLOB_BYTES)
-            if self._uploaded_bytes + size_bytes > MAX_UPLOAD_BYTES:
+            if self._uploads.total + size_bytes > MAX_UPLOAD_BYTES:
                 raise RateLimitRejectedError(
-                    f"the server is receiving {self._uploaded_bytes} bytes of blobs, the maximum is "
+                    f"the server is receiving {self._uploads.total} bytes of blobs, the maximum is "
                     f"{MAX_UPLOAD_BYTES}: retry later",
                     limit="uploads",
                 )
+            percent = self._log.admission.limits.max_principal_percent
+            self._uploads.check_share(tenant, size_bytes, MAX_UPLOAD_BYTES, percent, "bytes of unfinished uploads")
             received += size_bytes
-            self._uploaded_bytes += size_bytes
+            self._uploads.add(tenant, size_bytes)
 
         try:
             yield add
         finally:
-            self._uploaded_bytes -= received
+            self._uploads.add(tenant, -received)
 
     async def get_blob(self, request: pb.GetBlobRequest, context: Context) -> None:
         """Send a blob, chunk by chunk."""
@@ -122,15 +128,30 @@ class BlobService:
             raise InvalidRequestError(
                 f"delta is {request.delta}, expected -{MAX_BLOB_REFERENCES} to {MAX_BLOB_REFERENCES}", field="delta"
             )
-        references = await self._blobs.update_references(request.key, request.delta)
+        access = current_access()
+        may_lower_old = access is not None and access.may((Verb.ADMIN_WRITE,), EVERYTHING)
+        storer = self._blobs.storer(current_tenant(), may_lower_old=may_lower_old)
+        references = await self._blobs.update_references(request.key, request.delta, storer)
         return pb.UpdateBlobRefCountResponse(references=references)
 
     async def describe_blob(self, request: pb.DescribeBlobRequest, _: Context) -> pb.DescribeBlobResponse:
         """Return the size of a blob and what refers to it."""
-        found = await self._blobs.describe(request.key)
+        found = await self._blobs.describe(request.key, current_tenant())
         return pb.DescribeBlobResponse(
             size_bytes=found.size_bytes, references=found.references, messages=found.messages
         )
+
+
+async def _next_part(requests: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next request of an upload; None at its end. Raises RateLimitRejectedError if it is idle."""
+    try:
+        async with asyncio.timeout(UPLOAD_IDLE_S):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise RateLimitRejectedError(
+            f"no part of the blob came within {UPLOAD_IDLE_S:g} s, so the upload was ended: send the blob again",
+            limit="upload_idle",
+        ) from None
 
 
 def _request_of(encoded: bytes) -> pb.PutBlobRequest:

@@ -83,4 +83,5 @@ class Bodies:
 
 def blob_events(messages: Iterable[Outgoing]) -> int:
     """Return the maximum number of events of the blobs that the bodies of messages add."""
-    return sum(chunks_of(len(message.body)) for message in messages if message.blob_key and message.body)
+    # For each, the chunks and the tenant.
+    return sum(chunks_of(len(message.body)) + 1 for message in messages if message.blob_key and message.body)
