@@ -40,6 +40,7 @@ from tidelog.transport import tracing as _tracing
 from tidelog.transport.calls import closed_error
 from tidelog.transport.credentials import TlsOptions, TokenSource, check_endpoint
 from tidelog.transport.endpoints import check_address
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import DEFAULT_RETRY, Retry
 from tidelog.transport.transport import Transport
 from tidelog.txn.calls import AsyncTransactionCalls
@@ -56,6 +57,7 @@ from tidelog.v1 import wal_service_pb2
 from tidelog.wal.accessor import AsyncWal
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
+from tidelog.wire.durations import check_seconds, seconds_or
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_TIMEOUT_S: Final = 10.0
@@ -93,6 +95,7 @@ class _ClientSession:
 
 
 class AsyncClient(
+    InOneProcess,
     AsyncChannelCalls,
     AsyncTransactionCalls,
     AsyncBroadcastCalls,
@@ -149,8 +152,8 @@ class AsyncClient(
         self.endpoint = endpoint
         self._tls = tls
         self._token = token
-        self.timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self.timeout_s = check_seconds("timeout_s", timeout_s)
+        self._connect_timeout_s = check_seconds("connect_timeout_s", connect_timeout_s)
         self._max_in_flight_bytes = max_in_flight_bytes
         self._retry = retry
         self._client_id = client_id or secrets.token_hex(16)
@@ -343,7 +346,7 @@ class AsyncClient(
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
         several, is_plain, size_bytes = measured(messages)
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        timeout_s = seconds_or("timeout_s", timeout_s, self.timeout_s)
         terms = DEFAULT_TERMS
         if durability is not None or fencing_token is not None:
             terms = AppendTerms(durability, fencing_token).checked()

@@ -18,7 +18,9 @@ from tidelog.mailboxes.calls import ClusterMessageCalls
 from tidelog.mailboxes.mailbox import AsyncMailbox
 from tidelog.routes import Routes
 from tidelog.transport.endpoints import check_address
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import DEFAULT_RETRY
+from tidelog.wire.durations import check_seconds
 
 _Result = TypeVar("_Result")
 # A node may take a moment to open a channel that was just assigned to it.
@@ -26,7 +28,7 @@ _LOOK_AGAIN_S = 0.05
 _OPEN_WITHIN_S = 2.0
 
 
-class AsyncCluster:
+class AsyncCluster(InOneProcess):
     """Tidelog servers that share one etcd, or a single server. ``Cluster`` is its synchronous twin.
 
     Each channel is owned by one node, which serves all calls on it. ``client_of``, ``channel`` and ``vchannel`` return
@@ -51,7 +53,7 @@ class AsyncCluster:
         self.endpoints = endpoint_list(endpoints)
         for endpoint in self.endpoints:
             check_address(endpoint)
-        self.timeout_s = timeout_s
+        self.timeout_s = check_seconds("timeout_s", timeout_s)
         self._options = options
         self._clients: dict[str, AsyncClient] = {}
         self._routes: Routes | None = None

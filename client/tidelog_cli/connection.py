@@ -16,6 +16,7 @@ import tidelog
 from tidelog import AsyncClient, Retry, TlsOptions, TokenFile, TokenSource
 from tidelog_cli import event_loop
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.numbers import seconds
 from tidelog_cli.output.queued_lines import QueuedLines
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
@@ -28,7 +29,11 @@ EndpointOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--timeout", envvar="TIDELOG_TIMEOUT", min=0, help="Seconds for the whole command; then exit with code 5."
+        "--timeout",
+        envvar="TIDELOG_TIMEOUT",
+        min=0,
+        callback=seconds,
+        help="Seconds for the whole command; then exit with code 5.",
     ),
 ]
 

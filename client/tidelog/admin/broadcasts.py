@@ -27,6 +27,7 @@ from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import check_seconds, seconds_or
 
 _TAKEN_AT_ONCE: Final = 32
 # Ids expire: the server forgets which of them it accepted, but only after much longer than this.
@@ -110,8 +111,8 @@ class AsyncBroadcastCalls(ServiceCalls):
             TypeError: ``message`` is neither bytes nor a Message, or a key is not a ResourceKey.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
-        if wait_s is not None and not 0 <= wait_s * 1_000 <= _MAX_WAIT_MS:
-            raise ValueError(f"wait_s is {wait_s}, expected 0 to {_MAX_WAIT_MS // 1_000}")
+        wait_s = check_seconds("wait_s", wait_s or 0.0, maximum=_MAX_WAIT_MS / 1_000)
+        timeout_s = seconds_or("timeout_s", timeout_s, self.timeout_s)
         if not isinstance(message, bytes | Message):
             raise TypeError(f"the message of a broadcast is {type(message).__name__}, expected bytes or Message")
         (full,) = as_messages([message])
@@ -120,11 +121,10 @@ class AsyncBroadcastCalls(ServiceCalls):
             vchannels=[vchannels] if isinstance(vchannels, str) else vchannels,
             message=_wire.message_to_wire(full),
             resource_keys=map(_wire_broadcast.resource_key, resource_keys),
-            wait_timeout_ms=round((wait_s or 0.0) * 1_000),
+            wait_timeout_ms=round(wait_s * 1_000),
             barrier_tick=barrier_tick or 0,
         )
-        timeout_s = (self.timeout_s if timeout_s is None else timeout_s) + (wait_s or 0.0)
-        return await self._send(request, asyncio.get_running_loop().time() + timeout_s)
+        return await self._send(request, asyncio.get_running_loop().time() + timeout_s + wait_s)
 
     async def ack(self, broadcast_id: int, vchannels: str | Iterable[str]) -> None:
         """Acknowledge a broadcast on vchannels, durably. Succeeds if it is acknowledged or finished already.
@@ -176,7 +176,7 @@ class AsyncBroadcastCalls(ServiceCalls):
             request.resource_key.CopyFrom(_wire_broadcast.resource_key(key_or_id))
         else:
             request.broadcast_ids.append(key_or_id)
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        timeout_s = seconds_or("timeout_s", timeout_s, self.timeout_s)
         end_s = asyncio.get_running_loop().time() + timeout_s
         pauses_s = self._transport().retry.pauses_s()
         while True:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import backup_service_pb2 as pb
+from tidelog.wire.durations import check_seconds, seconds_or
 
 # A checkpoint flushes memory to disk first.
 _CREATE_WITHIN_S: Final = 120.0
@@ -61,7 +62,8 @@ class AsyncCheckpointCalls(ServiceCalls):
             InvalidRequestError: ``lease_s`` is out of range.
         """
         transport = self._transport()
-        request = pb.CreateCheckpointRequest(lease_ms=0 if lease_s is None else round(lease_s * 1_000))
+        check_seconds("timeout_s", timeout_s)
+        request = pb.CreateCheckpointRequest(lease_ms=round(seconds_or("lease_s", lease_s, 0.0) * 1_000))
         answer = await transport.call(
             transport.services.backups.CreateCheckpoint, request, timeout_s=timeout_s, is_read=False
         )

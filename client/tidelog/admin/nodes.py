@@ -8,6 +8,7 @@ from tidelog.admin import cluster_types as _wire
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import cluster_service_pb2 as pb
+from tidelog.wire.durations import check_seconds
 
 _NAMES_PER_REQUEST = 100
 
@@ -41,7 +42,7 @@ class AsyncNodeCalls(ServiceCalls):
         Raises:
             UnavailableError: The connection was refused, or not established within ``timeout_s``.
         """
-        await self._transport().reach(timeout_s)
+        await self._transport().reach(check_seconds("timeout_s", timeout_s))
 
     async def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
         """Return the owners of channels, by channel; channels that do not exist are omitted.

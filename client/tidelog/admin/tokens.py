@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import token_service_pb2 as pb
+from tidelog.wire.durations import seconds_or
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class AsyncTokenCalls(ServiceCalls):
             InvalidRequestError: A grant is invalid, or a value is out of range.
         """
         request = pb.CreateTokenRequest(
-            description=description, grants=grants, lifetime_ms=0 if lifetime_s is None else round(lifetime_s * 1_000)
+            description=description, grants=grants, lifetime_ms=round(seconds_or("lifetime_s", lifetime_s, 0.0) * 1_000)
         )
         answer = await self._change(self._services.tokens.CreateToken, request)
         return NewToken(answer.token, _description(answer.description))

@@ -11,9 +11,11 @@ from tidelog.append.queue import Submission
 from tidelog.append.sizes import MIXED_BYTES, Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.types import AppendResult, Durability
 from tidelog.wire.append_terms import AppendTerms
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
+from tidelog.wire.durations import check_seconds
 
 DEFAULT_LINGER_S: Final = 0.005
 DEFAULT_BATCH_BYTES: Final = 1 << 20
@@ -43,7 +45,7 @@ class ProducerOptions(TypedDict, total=False):
     idempotent: bool
 
 
-class AsyncTicket:
+class AsyncTicket(InOneProcess):
     """A message in flight: await it, any number of times, for its AppendResult.
 
     Cancelling the wait does not cancel the append.
@@ -65,7 +67,7 @@ class AsyncTicket:
         return result.part(self._index, self._index + 1)
 
 
-class AsyncProducer:
+class AsyncProducer(InOneProcess):
     """Sends messages to one vchannel in the order of the calls, with many batches in flight.
 
     Use it with ``async with``; leaving the block flushes. If the response to a batch is lost, with the connection or
@@ -87,8 +89,7 @@ class AsyncProducer:
         fencing_token: int | None = None,
         idempotent: bool = True,
     ) -> None:
-        if linger_s < 0:
-            raise ValueError(f"linger_s is {linger_s}, expected 0 or more")
+        check_seconds("linger_s", linger_s)
         if not 0 < max_batch_bytes <= max_in_flight_bytes:
             raise ValueError(
                 f"expected 0 < max_batch_bytes <= max_in_flight_bytes, got {max_batch_bytes} and {max_in_flight_bytes}"

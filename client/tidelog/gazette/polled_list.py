@@ -10,6 +10,7 @@ from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.gazette.errors import GazetteError
+from tidelog.wire.durations import check_seconds
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ class AsyncPolledList:
         Raises:
             ValueError: ``interval_s`` is not positive.
         """
-        if interval_s <= 0:
-            raise ValueError(f"interval_s is {interval_s}, expected more than 0")
+        check_seconds("interval_s", interval_s, may_be_minimum=False)
         self._client = client
         self._interval_s = interval_s
         self._request = request

@@ -20,6 +20,7 @@ from tidelog.sync.client import Client
 from tidelog.sync.cluster import Cluster
 from tidelog.transport.background import background
 from tidelog.types import AppendResult
+from tidelog.wire.durations import check_seconds
 
 
 class Append:
@@ -47,7 +48,7 @@ class Append:
             TimeoutError: The batch is not acknowledged yet.
             TidelogError: The batch was not appended, or the outcome is unknown.
         """
-        return self.future.result(timeout_s)
+        return self.future.result(None if timeout_s is None else check_seconds("timeout_s", timeout_s))
 
 
 SyncDependency: TypeAlias = "Append | Future[Any]"

@@ -15,6 +15,7 @@ from tidelog.sync.client import Client
 from tidelog.sync.cluster import Cluster
 from tidelog.transport.background import background
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import check_seconds
 
 
 class Iterator(Protocol):
@@ -129,7 +130,8 @@ class PolledList:
 
     def wait_changed(self, known: ListResponse, timeout_s: float | None = None) -> ListResponse:
         """Return the journals once they differ from ``known``; raise TimeoutError after ``timeout_s`` seconds."""
-        return background.run(self._list.wait_changed(known), timeout_s)
+        within_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
+        return background.run(self._list.wait_changed(known), within_s)
 
     def close(self) -> None:
         """Stop polling; ``list`` returns the last result."""

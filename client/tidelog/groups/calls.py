@@ -18,6 +18,7 @@ from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.consume_response import consumed_page
+from tidelog.wire.durations import check_seconds
 from tidelog.wire.protowire import WireFormatError
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
@@ -182,8 +183,7 @@ class AsyncGroupCalls(ServiceCalls):
                 f"max_messages is {max_messages}, expected 1 to {_MAX_CONSUME_MESSAGES}",
                 values={"field": "max_messages"},
             )
-        if not 0 <= wait_s <= _MAX_WAIT_S:
-            raise ValueError(f"wait_s is {wait_s}, expected 0 to {_MAX_WAIT_S:.0f}")
+        check_seconds("wait_s", wait_s, maximum=_MAX_WAIT_S)
         request = pb.ConsumeRequest(
             group=group,
             vchannel=vchannel,

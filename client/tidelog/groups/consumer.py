@@ -20,10 +20,12 @@ from tidelog.read.scan_plan import DEFAULT_RESPONSE_BYTES, scan_plan
 from tidelog.read.scan_sources import Begin
 from tidelog.tick import Tick
 from tidelog.transport import tracing as _tracing
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.transport import Transport
 from tidelog.types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import check_seconds
 
 DEFAULT_LEASE_S: Final = 10.0
 DEFAULT_RELEASE_WITHIN_S: Final = 30.0
@@ -95,7 +97,7 @@ class _Assignment:
 EnsureGroup = Callable[[str, list[str], Start], Awaitable[None]]
 
 
-class AsyncConsumer(AsyncIterator[Batch]):
+class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
     """A member of a consumer group: ``async with`` joins, ``async for batch in consumer`` delivers.
 
     Each vchannel of the channels belongs to one member of the group at a time; batches of one vchannel arrive in tick
@@ -122,7 +124,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._ensure_group = ensure_group
         self._start = options.get("start", EARLIEST)
         self.auto_commit = options.get("auto_commit", True)
-        self._auto_commit_s = options.get("auto_commit_s", 1.0)
+        self._auto_commit_s = check_seconds("auto_commit_s", options.get("auto_commit_s", 1.0))
         self._on_assigned = options.get("on_assigned")
         self._on_revoked = options.get("on_revoked")
         self._on_lost = options.get("on_lost")
@@ -132,13 +134,14 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._plan = scan_plan(
             EARLIEST, FOLLOW, max_response_bytes=options.get("max_response_bytes", DEFAULT_RESPONSE_BYTES)
         )
+        release_within_s = check_seconds("release_within_s", options.get("release_within_s", DEFAULT_RELEASE_WITHIN_S))
         join = pb.JoinGroupStart(
             group=group,
             channels=self.channels,
             member_id=self.member_id,
             description=options.get("description", ""),
-            lease_ms=round(options.get("lease_s", DEFAULT_LEASE_S) * 1_000),
-            release_within_ms=round(options.get("release_within_s", DEFAULT_RELEASE_WITHIN_S) * 1_000),
+            lease_ms=round(check_seconds("lease_s", options.get("lease_s", DEFAULT_LEASE_S)) * 1_000),
+            release_within_ms=round(release_within_s * 1_000),
             incarnation=secrets.randbelow(_MAX_INCARNATION) + 1,
         )
         self._changed = asyncio.Event()
@@ -273,6 +276,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         Raises:
             TidelogError: As ``__anext__``.
         """
+        check_seconds("timeout_s", timeout_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._seen_version == self._member.version:
@@ -287,6 +291,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         Raises:
             TidelogError: As ``__anext__``.
         """
+        check_seconds("timeout_s", timeout_s)
         batches: list[Batch] = []
         try:
             async with asyncio.timeout(timeout_s):

@@ -10,6 +10,7 @@ import grpc.aio
 
 from tidelog.errors import ClosedError, GroupFencedError, TidelogError, UnavailableError, copy_of
 from tidelog.read.reader_watch import Patience, ReaderWatch
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import may_repeat
 from tidelog.transport.status import error_of_answer, error_of_status, is_of_server
 from tidelog.transport.stream_end import StreamEnd, half_close
@@ -69,7 +70,7 @@ class _Commit:
                 done.set_exception(error)
 
 
-class MemberStream:
+class MemberStream(InOneProcess):
     """One member of a group, across lost connections and restarts of the server. Lives on one event loop.
 
     Attributes:

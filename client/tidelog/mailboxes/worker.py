@@ -16,6 +16,7 @@ from tidelog.mailboxes.deliveries import AsyncDelivery, DeliveryFields
 from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
 from tidelog.mailboxes.iteration import Iteration
 from tidelog.mailboxes.types import Duration, duration_ms
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import Retry
 
 _log: Final = logging.getLogger("tidelog")
@@ -62,7 +63,7 @@ class WorkerSettings:
             raise ValueError(f"the lease is {self.lease_s} s, expected at least 0.01")
 
 
-class AsyncMailboxWorker:
+class AsyncMailboxWorker(InOneProcess):
     """Delivers messages under leases, from ``AsyncMailbox.worker``. ``MailboxWorker`` is its synchronous twin.
 
     ``async for delivery in worker`` processes one message after another. Each loop, and each call of ``aiter(worker)``,

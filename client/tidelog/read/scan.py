@@ -17,6 +17,7 @@ from tidelog.read.scan_plan import ScanPlan
 from tidelog.read.scan_sources import Begin, Source, sources_of
 from tidelog.tick import Tick
 from tidelog.transport import tracing as _tracing
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport
 from tidelog.v1 import wal_service_pb2
@@ -49,7 +50,7 @@ class Signal(Protocol):
         ...
 
 
-class ScanCore:
+class ScanCore(InOneProcess):
     """A scan without its iteration: ``fetch`` waits for a batch, ``take`` returns it to the caller.
 
     Attributes:
@@ -331,7 +332,7 @@ class ScanCore:
             self._lease = None
 
 
-class AsyncScan(AsyncIterator[Batch]):
+class AsyncScan(InOneProcess, AsyncIterator[Batch]):
     """Batches in tick order, over one or many vchannels: ``async for batch in scan``.
 
     After a lost connection, the scan reconnects and resumes after the last received batch, for up to

@@ -9,6 +9,7 @@ from tidelog.read.positions import EARLIEST, At, End, Positions, Start, position
 from tidelog.read.reader_events import OnEvent
 from tidelog.tick import LOGICAL_BITS
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.durations import check_seconds
 
 DEFAULT_RESPONSE_BYTES: Final = 1 << 20
 
@@ -96,7 +97,7 @@ def scan_plan(
     filters = tuple(
         _requests.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte, hides_broadcasts=hides_broadcasts)
     )
-    interval_ms = round(watermark_interval_s * 1000)
+    interval_ms = round(check_seconds("watermark_interval_s", watermark_interval_s) * 1000)
     created = dict(created_ticks or {})
     return ScanPlan(begin, positions, end, filters, max_response_bytes, interval_ms, on_event, created)
 

@@ -10,6 +10,11 @@
 Requires the extra ``tidelog[spark]`` and Java 17 or newer. ``tidelog.spark.options`` lists all options.
 """
 
+try:
+    import pyspark  # noqa: F401 - only whether it is installed
+except ImportError as missing:
+    raise ImportError("tidelog.spark needs pyspark: pip install 'tidelog[spark]'") from missing
+
 from tidelog.spark.java import JavaMissingError, require_java
 from tidelog.spark.source import SCHEMA, TidelogDataSource
 

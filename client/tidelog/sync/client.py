@@ -14,10 +14,11 @@ from tidelog.sync.mailboxes import MailboxCalls
 from tidelog.sync.wal import Wal
 from tidelog.transport.background import background
 from tidelog.transport.credentials import TlsOptions, TokenSource
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import DEFAULT_RETRY, Retry
 
 
-class Client(ClientBase):
+class Client(InOneProcess, ClientBase):
     """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and contracts.
 
     Thread-safe. All clients of a process share one event loop on a background thread. A child that is forked while no

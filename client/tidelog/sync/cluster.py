@@ -10,9 +10,10 @@ from tidelog.sync.generated.cluster import ClusterBase
 from tidelog.sync.journals import JournalCalls
 from tidelog.sync.mailboxes import MailboxCalls
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 
 
-class Cluster(ClusterBase):
+class Cluster(InOneProcess, ClusterBase):
     """Tidelog servers that share one etcd, or a single server. See ``AsyncCluster``."""
 
     def __init__(

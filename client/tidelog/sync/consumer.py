@@ -6,10 +6,11 @@ from typing import Self
 from tidelog.groups.consumer import AsyncConsumer
 from tidelog.sync.generated.consumer import ConsumerBase
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.wire.batch import Batch
 
 
-class Consumer(ConsumerBase, Iterator[Batch]):
+class Consumer(InOneProcess, ConsumerBase, Iterator[Batch]):
     """A member of a consumer group: ``with`` joins, ``for batch in consumer`` delivers. See ``AsyncConsumer``.
 
     Assignment callbacks run on the client's background thread: they must not call this client.

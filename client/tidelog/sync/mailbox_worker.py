@@ -13,13 +13,14 @@ from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
 from tidelog.mailboxes.iteration import Iteration
 from tidelog.mailboxes.worker import WorkerOptions, WorkerSettings, log_failure
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import Retry
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 _Delivery = TypeVar("_Delivery", bound=DeliveryFields)
 
 
-class MailboxWorker(Generic[_Delivery]):
+class MailboxWorker(InOneProcess, Generic[_Delivery]):
     """Delivers messages under leases, from ``Mailbox.worker``. See ``AsyncMailboxWorker``, whose rules are the same.
 
     ``for delivery in worker`` processes one message after another. Each loop, and each call of ``iter(worker)``, has an

@@ -10,14 +10,16 @@ from tidelog.append.producer import AsyncProducer, AsyncTicket
 from tidelog.append.sizes import Appendable, measure, measure_all
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.types import AppendResult
+from tidelog.wire.durations import check_seconds
 
 # Bytes that may wait for the event loop, in addition to those in flight.
 _QUEUE_BYTES: Final = 1 << 20
 _MESSAGES_PER_PART: Final = 10_000
 
 
-class Ticket:
+class Ticket(InOneProcess):
     """A message being sent: ``result()`` waits for its AppendResult, on any thread and any number of times."""
 
     __slots__ = ("_changed", "_error", "_ticket")
@@ -38,6 +40,8 @@ class Ticket:
             TimeoutError: The message is not acknowledged yet.
             TidelogError: The message was not appended, or the outcome is unknown.
         """
+        if timeout_s is not None:
+            check_seconds("timeout_s", timeout_s)
         with self._changed:
             is_sent = self._changed.wait_for(lambda: self._error or self._ticket, timeout_s)
         if self._error is not None:
@@ -55,7 +59,7 @@ async def _result_of(ticket: AsyncTicket) -> AppendResult:
     return await ticket
 
 
-class Producer:
+class Producer(InOneProcess):
     """Sends messages to one vchannel in the order of the calls, with many batches in flight. See ``AsyncProducer``.
 
     Thread-safe. ``max_in_flight_bytes`` limits bytes sent and not acknowledged; up to 1 MiB more may wait in the

@@ -8,10 +8,11 @@ from typing import Self
 from tidelog.read.scan import AsyncScan
 from tidelog.tick import Tick
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.wire.batch import Batch
 
 
-class Scan(Iterator[Batch]):
+class Scan(InOneProcess, Iterator[Batch]):
     """Batches in tick order: ``for batch in scan``. See ``AsyncScan``.
 
     Attributes:

@@ -8,10 +8,11 @@ from tidelog.append.options import AppendConditions
 from tidelog.append.sizes import Appendable
 from tidelog.sync.generated.transaction import TransactionBase
 from tidelog.transport.background import background
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.txn.transaction import AsyncTransaction
 
 
-class Transaction(TransactionBase):
+class Transaction(InOneProcess, TransactionBase):
     """A transaction; use it with ``with``: leaving the block commits, and an exception in it rolls back.
 
     See ``AsyncTransaction``. Thread-safe.

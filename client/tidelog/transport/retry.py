@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.errors import DiskFullError, OverloadedError, TidelogError, UnavailableError
+from tidelog.wire.durations import check_seconds
 
 MAX_GIVE_UP_S: Final = 1_800.0
 """Maximum of ``Retry.give_up_s``: the server knows for an hour whether it has forgotten a producer."""
@@ -33,10 +34,11 @@ class Retry:
     give_up_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.base_s <= self.cap_s:
+        check_seconds("base_s", self.base_s, may_be_minimum=False)
+        check_seconds("cap_s", self.cap_s, may_be_minimum=False)
+        check_seconds("give_up_s", self.give_up_s, maximum=MAX_GIVE_UP_S)
+        if self.base_s > self.cap_s:
             raise ValueError(f"expected 0 < base_s <= cap_s, got base_s={self.base_s} cap_s={self.cap_s}")
-        if not self.give_up_s <= MAX_GIVE_UP_S:
-            raise ValueError(f"give_up_s is {self.give_up_s}, expected at most {MAX_GIVE_UP_S}")
 
     def pauses_s(self, chance: random.Random | None = None) -> Iterator[float]:
         """Yield an endless series of pauses in seconds: doubling up to the cap, each scaled by a random [0.5, 1).

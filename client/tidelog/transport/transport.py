@@ -17,6 +17,7 @@ from tidelog.transport.absence import why_not_connected
 from tidelog.transport.calls import Calls, Progress, closed_error
 from tidelog.transport.consume_ids import ConsumeIds
 from tidelog.transport.credentials import TlsOptions, TokenSource, authorization
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import Retry, may_repeat, retry_after_s
 from tidelog.transport.status import error_of_status
 from tidelog.v1 import (
@@ -148,7 +149,7 @@ class Connection:
     scans: int = 0
 
 
-class Transport:
+class Transport(InOneProcess):
     """The connections of one client in one event loop of one process. Does no I/O before the first call."""
 
     def __init__(

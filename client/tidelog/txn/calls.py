@@ -6,6 +6,7 @@ from tidelog.transport.service_calls import ServiceCalls
 from tidelog.types import Durability, PreparedCommit, PreparedTransaction, TransactionDescription
 from tidelog.v1 import transaction_service_pb2
 from tidelog.wire import protocol as _wire
+from tidelog.wire.durations import seconds_or
 
 
 class AsyncTransactionCalls(ServiceCalls):
@@ -71,7 +72,7 @@ class AsyncTransactionCalls(ServiceCalls):
         transport = self._transport()
         answer = await transport.call(
             transport.transactions.CommitPreparedTxns, request,
-            timeout_s=self.timeout_s if timeout_s is None else timeout_s, is_read=False, is_idempotent=True,
+            timeout_s=seconds_or("timeout_s", timeout_s, self.timeout_s), is_read=False, is_idempotent=True,
         )  # fmt: skip
         return _wire.prepared_commit(answer)
 

@@ -10,6 +10,7 @@ from tidelog.transport.retry import DEFAULT_RETRY
 from tidelog.txn.options import TransactionOptions
 from tidelog.txn.transaction import AsyncTransaction
 from tidelog.types import Durability, TransactionResult
+from tidelog.wire.durations import seconds_or
 
 # No keepalive arrived in time, or the server was restarted. A transaction aborted by an operator is not retried.
 _EXPIRED_BY_ITSELF: Final = ("keepalive", "forgotten")
@@ -49,7 +50,7 @@ async def append_together(
         TidelogError: As ``AsyncTransaction.commit``; see ``effect``.
     """
     clock = asyncio.get_running_loop().time
-    deadline_s = clock() + (client.timeout_s if timeout_s is None else timeout_s)
+    deadline_s = clock() + seconds_or("timeout_s", timeout_s, client.timeout_s)
     pauses_s = DEFAULT_RETRY.pauses_s()
     while True:
         try:

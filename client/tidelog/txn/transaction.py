@@ -23,6 +23,7 @@ from tidelog.errors import (
     TransactionStateError,
 )
 from tidelog.transport import tracing as _tracing
+from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.transport import Transport, deadline_error
 from tidelog.txn.companions import Acknowledgeable, Companions, Sendable
 from tidelog.txn.conditions import check_barrier_tick, check_names, full_name, one_value
@@ -33,6 +34,7 @@ from tidelog.v1 import group_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import AppendTerms, check_fencing_token
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
+from tidelog.wire.durations import check_seconds, seconds_or
 
 STAGE_FROM_BYTES: Final = 1 << 20
 """Messages gathered for one vchannel are staged from this size, in batches of this size."""
@@ -69,7 +71,7 @@ _TEXTS: Final = {
 }
 
 
-class AsyncTransaction:
+class AsyncTransaction(InOneProcess):
     """A transaction; use it with ``async with``: leaving the block commits, an exception rolls back.
 
     Appends are gathered in memory and sent with the commit, so a small open transaction costs the server nothing and
@@ -89,11 +91,11 @@ class AsyncTransaction:
         timeout_s: float | None = None,
         keepalive_s: float | None = None,
     ) -> None:
-        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_KEEPALIVE_S:
-            raise ValueError(f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_KEEPALIVE_S}")
+        if keepalive_s is not None:
+            check_seconds("keepalive_s", keepalive_s, minimum=_MIN_KEEPALIVE_S, maximum=_MAX_KEEPALIVE_S)
         self._connection = connection
         self._keepalive_s = keepalive_s
-        self._timeout_s = default_timeout_s if timeout_s is None else timeout_s
+        self._timeout_s = seconds_or("timeout_s", timeout_s, default_timeout_s)
         self._terms = AppendTerms(durability).checked()
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
@@ -225,10 +227,8 @@ class AsyncTransaction:
         """
         if app_version is not None:
             _wire.check_app_version(app_version)
-        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_PREPARED_KEEPALIVE_S:
-            raise ValueError(
-                f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_PREPARED_KEEPALIVE_S}"
-            )
+        if keepalive_s is not None:
+            check_seconds("keepalive_s", keepalive_s, minimum=_MIN_KEEPALIVE_S, maximum=_MAX_PREPARED_KEEPALIVE_S)
         async with self._staging:
             self._check(_State.OPEN)
             parts = self._parts.values()

@@ -33,6 +33,11 @@ def check_seconds(
     return value
 
 
+def seconds_or(name: str, value: float | None, default: float) -> float:
+    """Return ``default`` if ``value`` is None, else as ``check_seconds``."""
+    return default if value is None else check_seconds(name, value)
+
+
 def seconds_of(name: str, duration: object) -> float:
     """Return a duration, a timedelta or a number of seconds, in seconds; it may be negative.
 

@@ -18,6 +18,7 @@ from tidelog import (
 from tidelog_cli.commands.vchannel_names import vchannels_of
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.numbers import seconds
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
 _DEFAULT_TIMEOUT_S = 30.0
@@ -65,7 +66,12 @@ def send(
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(min=0, max=600, help="Seconds to wait for keys held by other broadcasts; added to --timeout."),
+        typer.Option(
+            min=0,
+            max=600,
+            callback=seconds,
+            help="Seconds to wait for keys held by other broadcasts; added to --timeout.",
+        ),
     ] = 0,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,

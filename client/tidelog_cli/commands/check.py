@@ -20,6 +20,7 @@ import typer
 from tidelog_cli import http_probe, joined, own_server
 from tidelog_cli.exit_codes import CHECK_CODES, CheckCode, CommandError
 from tidelog_cli.extras import extra_of
+from tidelog_cli.numbers import finite, seconds
 
 if TYPE_CHECKING:
     from tidelog import AsyncClient
@@ -50,7 +51,9 @@ _EndpointOption = Annotated[
         help="host:port of the server's gRPC endpoint. Default: this machine, TIDELOG_SERVER__GRPC_PORT or 7420.",
     ),
 ]
-_TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the response.")]
+_TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, callback=seconds, help="Seconds to wait for the response.")
+]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a line of text.")]
 
 app = typer.Typer(
@@ -84,10 +87,10 @@ def ready(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption
 def disk(
     *,
     warning_gib: Annotated[
-        float, typer.Option("--warning-gib", min=0, help="Warning below this free space, GiB.")
+        float, typer.Option("--warning-gib", min=0, callback=finite, help="Warning below this free space, GiB.")
     ] = 5.0,
     critical_gib: Annotated[
-        float, typer.Option("--critical-gib", min=0, help="Critical below this free space, GiB.")
+        float, typer.Option("--critical-gib", min=0, callback=finite, help="Critical below this free space, GiB.")
     ] = 1.0,
     http: _HttpOption,
     timeout: _TimeoutOption = 2.0,
@@ -116,7 +119,8 @@ def lag(
         int | None, typer.Option(min=0, help="Critical above this lag in messages; warning above 80% of it.")
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Critical above this lag in seconds; warning above 80% of it.")
+        float | None,
+        typer.Option(min=0, callback=seconds, help="Critical above this lag in seconds; warning above 80% of it."),
     ] = None,
     endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,
@@ -143,7 +147,10 @@ def append(
         str, typer.Option(help="Channel to append to; created if missing, with 1 MiB of retention.")
     ] = _CHECK_CHANNEL,
     max_ms: Annotated[
-        float | None, typer.Option(min=0, help="Critical above this latency in milliseconds; warning above 80% of it.")
+        float | None,
+        typer.Option(
+            min=0, callback=finite, help="Critical above this latency in milliseconds; warning above 80% of it."
+        ),
     ] = None,
     endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,

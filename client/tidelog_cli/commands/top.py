@@ -18,6 +18,7 @@ from tidelog_cli import http_probe, own_server
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.metrics_text import samples
+from tidelog_cli.numbers import seconds
 from tidelog_cli.output.records import Output, OutputOption, chosen_output
 
 _ACK: Final = "tidelog_append_ack_seconds_bucket"
@@ -51,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
 def top(
     *,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.1, callback=seconds, help="Seconds between two samples.")] = 1.0,
     count: Annotated[
         int | None, typer.Option(min=1, help="Number of intervals to show. Default: run until Ctrl-C.")
     ] = None,

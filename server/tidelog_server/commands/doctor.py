@@ -13,6 +13,7 @@ from tidelog_cli.commands.version import installed_versions
 from tidelog_cli.connection import DEFAULT_ENDPOINT, secured_channel
 from tidelog_cli.exit_codes import COMMON_CODES, ExitCode
 from tidelog_cli.extras import extra_of
+from tidelog_cli.numbers import seconds
 from tidelog_cli.output.records import OutputOption, print_records
 from tidelog_server.commands import probes
 from tidelog_server.commands.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
@@ -44,7 +45,7 @@ def doctor(
     context: typer.Context,
     config: ConfigOption = None,
     endpoint: _EndpointOption = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server's response.")] = 2.0,
+    timeout: Annotated[float, typer.Option(callback=seconds, help="Seconds to wait for the server's response.")] = 2.0,
     *,
     pulsar: Annotated[
         str | None,

@@ -24,9 +24,10 @@ FIRST = {"sender": "a@local", "receiver": "b@remote", "topic": "text"}
 
 
 @asynccontextmanager
-async def shown(folder: Path) -> AsyncIterator[tuple[Server, Page, str]]:
-    """Yield a server, a page of a browser, and the URL of the page of mailboxes."""
-    async with running_server(folder / "data", mailboxes__http_prefix="/pandora") as server, browser() as context:
+async def shown(folder: Path, **options: object) -> AsyncIterator[tuple[Server, Page, str]]:
+    """Yield a server, a page of a browser with ``options``, and the URL of the page of mailboxes."""
+    running = running_server(folder / "data", mailboxes__http_prefix="/pandora")
+    async with running as server, browser(**options) as context:
         page = await context.new_page()
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if "Refused" in message.text else None)
@@ -83,6 +84,25 @@ async def test_rows_are_listed_by_ten_and_continue_after_the_last(tmp_path: Path
         await page.get_by_label("Received at").fill("1h")
         await page.get_by_role("button", name="Show").click()
         await expect(page.get_by_text("No message can be fetched")).to_be_visible()
+
+
+async def test_a_narrow_screen_shows_everything_without_scrolling_sideways(tmp_path: Path) -> None:
+    wide = {"sender": "a" * 60 + "@local", "receiver": "b" * 60 + "@remote", "topic": "one-word-" * 30}
+    async with shown(tmp_path, viewport={"width": 360, "height": 740}) as (server, page, url):
+        assert await post(server, "/send", wide) == 200
+        await page.goto(f"{url}?receiver={wide['receiver']}&receivedat=-1h")
+        await expect(page.get_by_text(wide["topic"])).to_be_visible()
+        await page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+        assert await page.evaluate("document.documentElement.scrollWidth") == 360
+        outside = """Array.from(document.querySelectorAll("td, td a, input:not([type=hidden]), button, h2"))
+            .map(each => each.getBoundingClientRect()).filter(box => box.left < 0 || box.right > 360).length"""
+        assert await page.evaluate(outside) == 0
+        # Each value has its heading, in a font that need not be enlarged.
+        heading = """getComputedStyle(document.querySelector("td:nth-child(3)"), "::before").content"""
+        assert await page.evaluate(heading) == '"Topic"'
+        size = """Math.min(...Array.from(document.querySelectorAll("td, label, input")).map(
+            each => parseFloat(getComputedStyle(each).fontSize)))"""
+        assert await page.evaluate(size) >= 13
 
 
 async def test_reenqueue_and_errors_are_shown(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tidelog.gazette.stores._generated_interface import CheckpointStore
 from tidelog.gazette.sync_append import JournalClient
 from tidelog.gazette.uuids import build_uuid, get_flags
 from tidelog.sync.client import Client
+from tidelog.wire.durations import check_seconds
 
 
 class ConsumerRun(Generic[ConsumedT]):
@@ -49,7 +50,7 @@ class ConsumerRun(Generic[ConsumedT]):
         self._journals = journals
         self._pages = pages
         self._max_messages = max_messages
-        self._max_delay_s = max_delay_s
+        self._max_delay_s = check_seconds("max_delay_s", max_delay_s)
         self._sequencer = StepSequencer(checkpoint.offsets, checkpoint.states, ring_size)
         self._publisher = Publisher(journals)
         self._intents: dict[Journal, AckIntent] = {}
@@ -230,7 +231,7 @@ class Consumer(Generic[ConsumedT]):
         self._handler = handler
         self._outputs = dict(outputs or {})
         self._max_messages = max_messages
-        self._max_delay_s = max_delay_s
+        self._max_delay_s = check_seconds("max_delay_s", max_delay_s)
         self._ring_size = ring_size
         self._max_pending_bytes = max_pending_bytes
         self._pages: Pages | None = None

@@ -24,6 +24,7 @@ from tidelog.gazette.publisher import AsyncPublisher
 from tidelog.gazette.sequencer.core import DEFAULT_RING_SIZE, StepSequencer
 from tidelog.gazette.stores.interface import AsyncCheckpointStore
 from tidelog.gazette.uuids import Flags, build_uuid, get_flags
+from tidelog.wire.durations import check_seconds
 
 ConsumedT = TypeVar("ConsumedT")
 DEFAULT_MAX_MESSAGES: Final = 1_000
@@ -55,7 +56,7 @@ class AsyncConsumerRun(Generic[ConsumedT]):
         self._journals = journals
         self._pages = pages
         self._max_messages = max_messages
-        self._max_delay_s = max_delay_s
+        self._max_delay_s = check_seconds("max_delay_s", max_delay_s)
         self._sequencer = StepSequencer(checkpoint.offsets, checkpoint.states, ring_size)
         # A producer id of its own: its acknowledgements must not commit what an earlier instance left open.
         self._publisher = AsyncPublisher(journals)
@@ -248,7 +249,7 @@ class AsyncConsumer(Generic[ConsumedT]):
         self._handler = handler
         self._outputs = dict(outputs or {})
         self._max_messages = max_messages
-        self._max_delay_s = max_delay_s
+        self._max_delay_s = check_seconds("max_delay_s", max_delay_s)
         self._ring_size = ring_size
         self._max_pending_bytes = max_pending_bytes
         self._pages: AsyncPages | None = None

@@ -9,6 +9,7 @@ import typer
 
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.local_spark import check_java
+from tidelog_cli.numbers import seconds
 from tidelog_server.commands.bench.common import (
     DEFAULT_BATCH_BYTES,
     BatchBytesOption,
@@ -107,7 +108,9 @@ def security(
     batch_messages: BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
     batch_bytes: BatchBytesOption = DEFAULT_BATCH_BYTES,
     streams: Annotated[int, typer.Option(min=0, help="Idle streams during the attack; 0 to measure TLS only.")] = 5_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds that the hostile client attacks, per round.")] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=1, callback=seconds, help="Seconds that the hostile client attacks, per round.")
+    ] = 15,
     attack: Annotated[
         list[str] | None, typer.Option("--attack", help="Run only this attack; repeatable.", show_default=False)
     ] = None,
