@@ -13,13 +13,14 @@ from typing import Final, TypeVar
 
 import structlog
 
+from tidelog_server.channels.append_times import AppendTimes
 from tidelog_server.channels.catalog import Catalog, ChannelRecord
 from tidelog_server.channels.retention_plan import TrimCut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.core.limits import CHUNK_BYTES
+from tidelog_server.core.limits import CHUNK_BYTES, MAX_AHEAD_CHANNELS
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention
-from tidelog_server.core.ticks import NO_TICK, Tick, compose, physical_ms
+from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.tasks import TaskOwner
@@ -32,6 +33,8 @@ _CHECK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
 _GROWTH_SHARE: Final = 32
 # Finding due channels takes at most 1/20 of the time.
 _BUSY_SHARE: Final = 20
+# Ticks of other nodes and bursts of appends may lie ahead of the wall clock by less.
+_AHEAD_MS: Final = 5_000
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
@@ -81,6 +84,8 @@ class Retainer:
         self._pinned_tick: PinnedTick
         self._on_trimmed: Callable[[], None]
         self._checked_at_bytes = 0
+        self._times = AppendTimes()
+        self._ahead: set[str] = set()
 
     def open(self, catalog: Catalog, pinned_tick: PinnedTick, on_trimmed: Callable[[], None]) -> None:
         """Set the catalog, the source of pinned ticks, and the callback for disk space that can be reclaimed."""
@@ -109,11 +114,16 @@ class Retainer:
             is_full = next_full_s <= begin_s
             grown_bytes = self._node.admission.submitted_bytes - self._checked_at_bytes
             if not self._watched or not (is_full or _CHECK_AFTER_BYTES <= grown_bytes):
+                if self._ahead and not self._watched:
+                    self._tell_ahead({})
                 continue
             self._checked_at_bytes += grown_bytes
             if is_full:
                 next_full_s = begin_s + check_interval_s
+                self._times.note(clock.wall_ms(), self._node.shared.oracle.last)
             try:
+                if is_full:
+                    self._tell_ahead(await self._on_reader(self._find_ahead, list(self._watched.values())))
                 due = await self._on_reader(self._due, list(self._watched.values()), is_full)
             except StorageUnreadableError as error:
                 _log.warning("retention_postponed", problem=error.message)
@@ -129,6 +139,19 @@ class Retainer:
                     _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
                 except StorageUnreadableError as error:
                     _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
+
+    def _tell_ahead(self, found: Mapping[str, float]) -> None:
+        """Export the channels whose messages lie ahead of the wall clock, and log those that are new."""
+        self._node.metrics.retention_ahead_seconds.replace(sorted(found.items())[:MAX_AHEAD_CHANNELS])
+        new = sorted(found.keys() - self._ahead)
+        self._ahead = set(found)
+        if new:
+            _log.warning(
+                "retention_ticks_ahead", channels=new[:MAX_AHEAD_CHANNELS], count=len(new),
+                ahead_s=round(max(found.values())),
+                advice="the clock ran ahead; the age of these messages counts from when it was set back, or from the "
+                "start of the server: messages appended before that go later than retention.age_ms states",
+            )  # fmt: skip
 
     async def _check(self, watched: _Watched) -> None:
         pinned = [self._pinned_tick(vchannel.name) for vchannel in watched.log.vchannels]
@@ -200,6 +223,20 @@ class Retainer:
 
     # -- On a reader's thread ------------------------------------------------------------------------------
 
+    def _find_ahead(self, candidates: Sequence[_Watched]) -> dict[str, float]:
+        """Return the channels with retention by age whose newest message lies ahead of the wall clock, by how much."""
+        now_ms = self._node.shared.clock.wall_ms()
+        ahead: dict[str, float] = {}
+        for watched in candidates:
+            if watched.retention.age_ms:
+                newest = max(
+                    (each.durable_tick for each in watched.log.vchannels if each.trim_tick <= each.durable_tick),
+                    default=NO_TICK,
+                )
+                if (ahead_ms := physical_ms(newest) - now_ms) >= _AHEAD_MS:
+                    ahead[watched.log.name] = ahead_ms / 1_000
+        return ahead
+
     def _due(self, candidates: Sequence[_Watched], is_full: bool) -> list[_Watched]:
         """Return the channels that may have something to delete."""
         now_ms = self._node.shared.clock.wall_ms()
@@ -212,8 +249,11 @@ class Retainer:
         except KeyError:
             return False  # It is being destroyed.
         bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
-        if is_full and bytes_left and retention.age_ms and watched.not_before_ms <= now_ms:
-            return True
+        if is_full and bytes_left and retention.age_ms:
+            # A time beyond ``age_ms`` was computed before the clock was set back.
+            left_ms = watched.not_before_ms - now_ms
+            if left_ms <= 0 or retention.age_ms < left_ms:
+                return True
         if not bytes_over(retention, bytes_left):
             return False
         grown_bytes = bytes_left - watched.checked_bytes
@@ -225,7 +265,7 @@ class Retainer:
         """Read chunks, and decide what to delete. Raises KeyError if the channel was destroyed meanwhile."""
         store, retention = self._node.store, watched.retention
         now_ms = self._node.shared.clock.wall_ms()
-        expired_tick = compose(max(0, now_ms - retention.age_ms)) if retention.age_ms else NO_TICK
+        expired_tick = self._times.expired_tick(now_ms - retention.age_ms) if retention.age_ms else NO_TICK
         # Ordering: tails before chunks, see VchannelView.
         tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.log.vchannels]
         bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
@@ -240,22 +280,21 @@ class Retainer:
             for index, (vchannel, tail, pin) in enumerate(zip(watched.log.vchannels, tails, pinned, strict=True))
         ]
         planned = plan_cuts(retention, views, expired_tick)
-        return _Verdict(
-            planned, bytes_left - sum(cut.bytes for cut in planned), _next_expiry_ms(retention, views, planned, now_ms)
+        oldest_ms = min(
+            (self._times.appended_ms(tick, now_ms) for tick in _oldest_left(views, planned)), default=now_ms
         )
+        return _Verdict(planned, bytes_left - sum(cut.bytes for cut in planned), oldest_ms + retention.age_ms)
 
     async def _on_reader(self, call: Callable[..., _T], *arguments: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call, *arguments)
 
 
-def _next_expiry_ms(
-    retention: Retention, views: Sequence[VchannelView], planned: Sequence[TrimCut], now_ms: int
-) -> int:
-    """Return the time at which the oldest remaining chunk becomes too old; no message is too old before it."""
+def _oldest_left(views: Sequence[VchannelView], planned: Sequence[TrimCut]) -> list[int]:
+    """Return the last tick of the oldest remaining chunk of each vchannel that has one."""
     cut_ticks = {cut.index: cut.tick for cut in planned}
     left_from = [max(view.tail.trim_tick, cut_ticks.get(index, NO_TICK)) for index, view in enumerate(views)]
     oldest = [
         next((chunk.last_tick for chunk in view.chunks if tick <= chunk.last_tick), None)
         for view, tick in zip(views, left_from, strict=True)
     ]
-    return min((physical_ms(tick) for tick in oldest if tick is not None), default=now_ms) + retention.age_ms
+    return [tick for tick in oldest if tick is not None]

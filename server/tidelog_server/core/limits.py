@@ -45,6 +45,8 @@ MAX_RECENT_CHANGES: Final = 10_000
 # Retention. Sums of ages or sizes stay far below 64 bits; an age of 2^43 ms is 278 years.
 MAX_RETENTION_AGE_MS: Final = 1 << 43
 MAX_RETENTION_BYTES: Final = 1 << 60
+# Channels ahead of the wall clock that a line of the log or the metric names.
+MAX_AHEAD_CHANNELS: Final = 100
 # Groups that a vchannel remembers whose unconsumed data the hard cap removed.
 MAX_CUT_GROUPS: Final = 16
 

@@ -103,6 +103,11 @@ class Metrics:
             "retention_lost_messages", "Messages that a hard cap removed before all groups had committed them."
         )
         self.retention_lost_bytes = self._counter("retention_lost_bytes", "Bytes of columns of such messages.")
+        self.retention_ahead_seconds = self._labelled_gauge(
+            "retention_ahead_seconds",
+            "Seconds by which the newest message of a channel with retention by age lies ahead of the wall clock.",
+            "channel",
+        )
         self.log_lines_dropped = self._counter(
             "log_lines_dropped", "Lines of the log that were dropped because stderr was full or not read."
         )

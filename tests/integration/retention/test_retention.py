@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 import tidelog
 from tidelog import Retention
@@ -28,6 +30,7 @@ from tidelog_testing.servers.disk import disk_bytes
 
 # Four of them make a chunk, which is larger than CHUNK_BYTES by what their columns take beside.
 PAYLOAD = bytes(CHUNK_BYTES // 4)
+HOUR_MS = 3_600_000
 SOON: dict[str, Any] = {"storage__retention_check_interval_ms": 5}
 
 
@@ -93,6 +96,67 @@ async def test_messages_go_by_age_with_the_last_of_their_chunk(tmp_path: Path) -
         assert (await channel.describe()).vchannels[0].trim_tick == ticks[-1] + 1
         later = await channel.append(b"later")
         assert [row.tick for batch in [b async for b in channel.scan()] for row in batch] == [later.first_tick]
+
+
+async def test_what_a_clock_that_ran_ahead_dated_goes_by_the_time_since_its_correction() -> None:
+    clock = SetClock()
+    async with running_server(clock=clock, log__level="warning", **SOON) as server, client_of(server) as client:
+        channel = await client.ensure_channel("a", retention=Retention(age=timedelta(hours=1)))
+        other = await client.ensure_channel("kept")
+        clock.now_ms += 48 * HOUR_MS
+        with capture_logs() as lines:
+            ahead = await chunks_of(channel, 1)
+            await other.append(b"x")
+            clock.now_ms -= 48 * HOUR_MS
+            ahead += await chunks_of(channel, 1)
+            async with asyncio.timeout(60):
+                while not (told := [line for line in lines if line["event"] == "retention_ticks_ahead"]):
+                    await asyncio.sleep(0.005)
+        assert (told[0]["channels"], told[0]["count"], told[0]["ahead_s"]) == (["a"], 1, 48 * 3_600)
+        values = parsed_metrics(await server._render_metrics())
+        assert values == {"a": pytest.approx(48 * 3_600, abs=1)}
+
+        await sampled(server, ahead[-1])
+        # Most of an hour later nothing has gone, and what comes now is younger.
+        clock.now_ms += HOUR_MS * 9 // 10
+        ahead += await chunks_of(channel, 1)
+        await sampled(server, ahead[-1])
+        assert messages_in(await channel.describe()) == 12
+        clock.now_ms += HOUR_MS * 2 // 10
+        await until(channel, lambda described: described.vchannels[0].trim_tick == ahead[1] + 1)
+        assert messages_in(await channel.describe()) == 4
+        clock.now_ms += HOUR_MS
+        await until(channel, lambda described: messages_in(described) == 0)
+
+
+async def test_ages_count_from_a_start_after_the_correction(tmp_path: Path) -> None:
+    clock = SetClock()
+    clock.now_ms += 48 * HOUR_MS
+    async with running_server(tmp_path / "data", clock=clock, **SOON) as server, client_of(server) as client:
+        channel = await client.ensure_channel("a", retention=Retention(age=timedelta(hours=1)))
+        ahead = await chunks_of(channel, 1)
+    clock.now_ms -= 48 * HOUR_MS
+    async with running_server(tmp_path / "data", clock=clock, **SOON) as server, client_of(server) as client:
+        channel = client.channel("a")
+        await sampled(server, ahead[-1])
+        clock.now_ms += HOUR_MS + 1
+        await until(channel, lambda described: messages_in(described) == 0)
+
+
+async def sampled(server: Server, tick: int) -> None:
+    """Wait until retention has noted when ``tick`` was the last one."""
+    async with asyncio.timeout(60):
+        while server._node._retainer._times.newest_tick < tick:
+            await asyncio.sleep(0.005)
+
+
+def parsed_metrics(text: bytes) -> dict[str, float]:
+    return {
+        sample.labels["channel"]: sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.name == "tidelog_retention_ahead_seconds"
+    }
 
 
 async def test_what_a_group_has_not_committed_stays(tmp_path: Path) -> None:
