@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
         mailbox_peers,
         append_peers,
         budget,
+        steps,
         compare,
     ):
         app.command(epilog=COMMON_CODES)(command)
@@ -70,6 +71,29 @@ def budget(
     with bench_folder(folder) as bench:
         for report in event_loop.run(measure_budget(bench, settings_for(size), operations=operations, size=size)):
             print_report(stolen.noted(report), as_json=json)
+
+
+def steps(
+    *,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of the documented limits that the server has.")
+    ] = 1.0,
+    only: Annotated[list[str] | None, typer.Option(help="Name of an RPC, or a part of a path. Default: all.")] = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure the longest step of the event loop, in CPU time, for each RPC and HTTP route at its limits.
+
+    Fails if one is above 50 ms.
+    """
+    from benchmarks.steps import LIMIT_MS, StepSettings, measure_steps
+
+    with bench_folder(folder) as bench:
+        reports = measure_steps(bench, StepSettings(share, only or ()))
+    for report in reports:
+        print_report(report, as_json=json)
+    if above := sum(int(str(report.settings["above"])) for report in reports):
+        raise CommandError(f"{above} requests hold the event loop for more than {LIMIT_MS:g} ms")
 
 
 def msgstream(
