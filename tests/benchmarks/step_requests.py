@@ -48,7 +48,7 @@ class StepRequest(NamedTuple):
     encoded: bytes
 
 
-def _value(field: FieldDescriptor) -> Any:
+def _value(field: Any) -> Any:
     """Return a small value that passes the first checks."""
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return b"" if field.type == FieldDescriptor.TYPE_BYTES else _NAMES.get(field.name, NAME)
@@ -68,7 +68,7 @@ def _named(message: Message) -> Message:
     return message
 
 
-def _holders(message: Message, depth: int = 2) -> Iterator[tuple[str, Message, FieldDescriptor]]:
+def _holders(message: Message, depth: int = 2) -> Iterator[tuple[str, Message, Any]]:
     """Yield the repeated fields of a message and of those in it, each in a message that has it."""
     for field in message.DESCRIPTOR.fields:
         is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
@@ -131,8 +131,17 @@ AT_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
     "DescribeGroup": lambda: groups.DescribeGroupRequest(group=BUSY_GROUP),
     "ListMailboxes": mailboxes.ListMailboxesRequest,
     "ListTokens": lambda: tokens.ListTokensRequest(all=True),
-    "ListBroadcasts": lambda: broadcasts.ListBroadcastsRequest(states=[1, 2, 3, 4]),
-    "WaitAcked": lambda: broadcasts.WaitAckedRequest(broadcast_ids=range(1, MAX_OPEN_BROADCASTS + 1), mode=2),
+    "ListBroadcasts": lambda: broadcasts.ListBroadcastsRequest(
+        states=[
+            broadcasts.BROADCAST_STATE_PENDING,
+            broadcasts.BROADCAST_STATE_WAIT_ACK,
+            broadcasts.BROADCAST_STATE_DONE,
+            broadcasts.BROADCAST_STATE_ABORTED,
+        ]
+    ),
+    "WaitAcked": lambda: broadcasts.WaitAckedRequest(
+        broadcast_ids=range(1, MAX_OPEN_BROADCASTS + 1), mode=broadcasts.ACK_MODE_ALL
+    ),
     "Send": lambda: mailboxes.SendRequest(
         mailbox=MAILBOX,
         messages=[

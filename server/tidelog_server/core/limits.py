@@ -266,6 +266,12 @@ JWKS_REFRESH_INTERVAL_S: Final = 300.0
 JWKS_HURRIED_INTERVAL_S: Final = 10.0
 JWKS_TIMEOUT_S: Final = 5.0
 MAX_SECURITY_FILE_BYTES: Final = 1 * MIB
+# A request above this size with many small parts takes tens of milliseconds to parse. Only calls that carry messages,
+# or labels, may have larger ones, of callers with a permission for such calls, and with at most this number of fields.
+MAX_DENSE_REQUEST_BYTES: Final = 3 * MIB // 2
+MAX_LARGE_REQUEST_FIELDS: Final = 4_096
+# Requests of calls that are written to the audit log as a whole.
+MAX_ADMIN_REQUEST_BYTES: Final = 128 * KIB
 # Names of one request whose permissions are checked, before its other limits are.
 MAX_CHECKED_NAMES: Final = 16_384
 # Permissions that one call caches.

@@ -189,6 +189,16 @@ class Rows:
             row = wanted.find(1, row + 1)
         return found
 
+    def ids_after(self, message_id: int, excluded: Container[int], limit: int) -> "tuple[array[int], int]":
+        """Look at the next ``limit`` rows above an id; return the ids in no state of ``excluded``, and the last id.
+
+        The last id is 0 if there are no more rows.
+        """
+        begin = bisect_right(self.ids, message_id)
+        ids, states = self.ids[begin : begin + limit], self.states[begin : begin + limit]
+        wanted = states.translate(bytes(state not in excluded and state != _GONE for state in range(256)))
+        return array("Q", compress(ids, wanted)), ids[-1] if ids else 0
+
     def remove(self, row: int) -> None:
         """Mark a row as gone."""
         assert self.states[row] != _GONE

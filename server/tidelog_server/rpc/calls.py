@@ -16,6 +16,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from tidelog.wire import protowire
 from tidelog_server.core.errors import (
     Effect,
     InnerError,
@@ -25,14 +26,15 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors.access import CredentialsExpiredError
-from tidelog_server.core.limits import REFUSAL_DELAY_S, Limits
+from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, REFUSAL_DELAY_S, Limits
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
 from tidelog_server.rpc.context import Context, shown_of
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
+from tidelog_server.rpc.requests import check_fields, check_size
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.security.access import Access
+from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.guard import Guard
 from tidelog_server.security.permissions import ROWS, Row
 from tidelog_server.security.quotas import PrincipalQuota
@@ -257,14 +259,32 @@ def _serialized(response: Message | bytes) -> bytes:
 
 def _parser(descriptor: MethodDescriptor) -> Parse:
     request_class, name = GetMessageClass(descriptor.input_type), descriptor.name
+    row = ROWS[f"{descriptor.containing_service.full_name}/{name}"]
 
     def parse(encoded: bytes) -> Message:
         try:
+            _check_large(encoded, row)
             return request_class.FromString(encoded)
-        except DecodeError as error:
+        except (DecodeError, protowire.WireFormatError) as error:
             raise MalformedRequestError(name) from error
 
     return parse
+
+
+def _check_large(encoded: bytes, row: Row) -> None:
+    """Check a request before it is parsed.
+
+    Raises:
+        InvalidRequestError: It is too large, or has too many fields.
+        PermissionDeniedError: It is large, and the caller may not make such calls.
+        WireFormatError: It is malformed.
+    """
+    if not row.large:
+        check_size(encoded, row.max_request_bytes)
+    elif len(encoded) > MAX_DENSE_REQUEST_BYTES:
+        if (access := current_access()) is not None:
+            access.require_somewhere(*row.large)
+        check_fields(encoded)
 
 
 def _parsed(method: Method, parse: Parse) -> Method:

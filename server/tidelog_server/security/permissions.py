@@ -12,9 +12,11 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     AUDITED_CALL_COST,
     BROADCAST_EXTRA_COST,
+    MAX_ADMIN_REQUEST_BYTES,
     MAX_BLOB_KEY_BYTES,
     MAX_CHANNELS_PER_REQUEST,
     MAX_CHECKED_NAMES,
+    MAX_DENSE_REQUEST_BYTES,
 )
 from tidelog_server.security.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, OF_MAILBOXES, Verb
@@ -40,6 +42,9 @@ class Row:
         is_read: True if it changes nothing.
         detail: Function from the request to the fields for the audit log; None to write the whole request.
         extra_cost: Cost of a call beyond that of a plain or an audited one.
+        has_long_list: True if requests have more than MAX_ADMIN_REQUEST_BYTES although they are audited.
+        large: Verbs of which one must be permitted on at least one name for a request above MAX_DENSE_REQUEST_BYTES;
+            empty if no request is as large.
     """
 
     is_public: bool = False
@@ -53,6 +58,13 @@ class Row:
     is_read: bool = False
     detail: Callable[[Any], dict[str, object]] | None = None
     extra_cost: int = 0
+    has_long_list: bool = False
+    large: tuple[Verb, ...] = ()
+
+    @property
+    def max_request_bytes(self) -> int:
+        """Greatest size of a request, which is checked before it is parsed; without meaning for ``large``."""
+        return MAX_ADMIN_REQUEST_BYTES if self.is_audited and not self.has_long_list else MAX_DENSE_REQUEST_BYTES
 
     @property
     def cost(self) -> int:
@@ -242,7 +254,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_WAL}GetWalName": _ANYBODY,
     f"{_WAL}AllocateTicks": _ANYBODY,
     f"{_WAL}GetLatestMvccTick": Row(any_of=frozenset((Verb.READ, Verb.APPEND)), names=_vchannel, is_read=True),
-    f"{_WAL}Append": Row(needs=_append),
+    f"{_WAL}Append": Row(needs=_append, large=(Verb.APPEND,)),
     # Each batch names its vchannel: rpc.append checks it.
     f"{_WAL}AppendStream": Row(somewhere=Verb.APPEND),
     f"{_WAL}Scan": Row(
@@ -254,7 +266,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_WAL}Trim": Row(needs=_on(Verb.CHANNEL_TRUNCATE, names=_vchannel), is_audited=True),
     f"{_TXNS}BeginTxn": Row(somewhere=Verb.TXN, needs=_on(Verb.TXN, Verb.APPEND, names=_vchannels)),
     # The owner of a transaction is identified by the principal and the client id.
-    f"{_TXNS}CommitTxn": Row(somewhere=Verb.TXN, needs=_commit),
+    f"{_TXNS}CommitTxn": Row(somewhere=Verb.TXN, needs=_commit, large=(Verb.TXN,)),
     f"{_TXNS}RollbackTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}KeepaliveTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}PrepareTxn": Row(somewhere=Verb.TXN),
@@ -264,7 +276,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}ListTxns": _ADMIN_READ,
     f"{_TXNS}DescribeTxn": _ADMIN_READ,
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,
-    f"{_BROADCASTS}Broadcast": Row(needs=_broadcast, extra_cost=BROADCAST_EXTRA_COST),
+    f"{_BROADCASTS}Broadcast": Row(needs=_broadcast, extra_cost=BROADCAST_EXTRA_COST, large=(Verb.BROADCAST,)),
     f"{_BROADCASTS}Ack": Row(needs=_on(Verb.READ, names=_vchannels)),
     # rpc.broadcast_service checks which broadcasts the caller may see.
     f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, needs=_wait_acked, is_read=True),
@@ -278,7 +290,7 @@ ROWS: Final[dict[str, Row]] = {
     # Lists only groups on which the caller has a permission.
     f"{_GROUPS}ListGroups": _ANYBODY,
     f"{_GROUPS}CommitPositions": Row(needs=lambda request: commits_need(request.positions)),
-    f"{_GROUPS}SeekGroup": Row(needs=_group(Verb.GROUP_MANAGE, "vchannels"), is_audited=True),
+    f"{_GROUPS}SeekGroup": Row(needs=_group(Verb.GROUP_MANAGE, "vchannels"), is_audited=True, has_long_list=True),
     f"{_GROUPS}Consume": Row(needs=_group(Verb.GROUP_CONSUME, "vchannel")),
     # The first request names the group and the channels: rpc.group_members checks it.
     f"{_GROUPS}JoinGroup": Row(somewhere=Verb.GROUP_CONSUME),
@@ -289,7 +301,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_BACKUPS}KeepCheckpoint": Row(somewhere=Verb.BACKUP, is_read=True),
     f"{_BACKUPS}ReleaseCheckpoint": Row(somewhere=Verb.BACKUP, is_audited=True),
     f"{_BACKUPS}ListCheckpoints": Row(somewhere=Verb.BACKUP, is_read=True),
-    f"{_JOURNALS}ApplyJournals": Row(needs=_applied, is_audited=True),
+    f"{_JOURNALS}ApplyJournals": Row(needs=_applied, is_audited=True, large=(Verb.JOURNAL_APPLY,)),
     # List and watch show only journals on which the caller has a permission.
     f"{_JOURNALS}ListJournals": _ANYBODY,
     f"{_JOURNALS}WatchJournals": _ANYBODY,
@@ -302,7 +314,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_MAILBOXES}PurgeMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
     f"{_MAILBOXES}PauseMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
     f"{_MAILBOXES}ResumeMailbox": Row(needs=_on(Verb.MAILBOX_MANAGE, names=_name), is_audited=True),
-    f"{_MAILBOXES}Send": Row(needs=_on(Verb.MAILBOX_SEND, names=_mailbox)),
+    f"{_MAILBOXES}Send": Row(needs=_on(Verb.MAILBOX_SEND, names=_mailbox), large=(Verb.MAILBOX_SEND,)),
     f"{_MAILBOXES}Fetch": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
     f"{_MAILBOXES}StreamDeliveries": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),
     f"{_MAILBOXES}AckDeliveries": Row(needs=_on(Verb.MAILBOX_RECEIVE, names=_mailbox)),

@@ -135,3 +135,15 @@ def test_rows_are_added_in_the_order_of_their_ids() -> None:
         rows.add_plain(ROWS, [1])
     with pytest.raises(AssertionError):
         rows.add(NewRow(ROWS, 1, 1, 1, 1, 1, 1), MessageState.AVAILABLE)
+
+
+def test_ids_are_looked_at_in_parts() -> None:
+    rows = Rows()
+    rows.add_plain(1, [1] * 10)
+    rows.states[3] = MessageState.LEASED
+    rows.remove(4)
+    found, last_id = rows.ids_after(0, (MessageState.LEASED,), 6)
+    assert (list(found), last_id) == ([1, 2, 3, 6], 6)
+    found, last_id = rows.ids_after(last_id, (MessageState.LEASED,), 6)
+    assert (list(found), last_id) == ([7, 8, 9, 10], 10)
+    assert rows.ids_after(last_id, (), 6)[1] == 0

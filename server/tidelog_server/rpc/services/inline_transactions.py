@@ -12,7 +12,7 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedColumnsError,
 )
-from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
+from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_MAILBOX_BATCH, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
 from tidelog_server.log.batch import NO_FENCING_TOKEN, UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.txn.inline import TxnPart
 
@@ -49,18 +49,23 @@ class PartRequest:
 def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> None:
     """Add the fields of a serialised Transaction to ``transaction``.
 
-    Decodes at most one more part, batch and position than allowed; ``check_shape`` refuses the excess.
+    Ends with one more part, batch or position than allowed, so that no request takes long; ``check_shape`` refuses it.
 
     Raises:
         protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid Transaction.
+        InvalidRequestError: It has too many sends or acknowledgements.
     """
+    batches = 0
     for tag, value in protowire.fields(encoded):
         if tag == _PARTS:
-            if len(transaction.parts) <= MAX_TXN_VCHANNELS:
-                transaction.parts.append(_parse_part(value))
+            transaction.parts.append(part := _parse_part(value))
+            batches += len(part.batches)
+            if len(transaction.parts) > MAX_TXN_VCHANNELS or batches > MAX_TXN_BATCHES:
+                return
         elif tag == _POSITIONS:
-            if len(transaction.positions) <= MAX_COMMITS_PER_TXN:
-                transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
+            transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
+            if len(transaction.positions) > MAX_COMMITS_PER_TXN:
+                return
         elif tag == _SENDS:
             transaction.sends.append(mailbox_service_pb2.SendRequest.FromString(bytes(value)))
         elif tag == _ACKS:
@@ -68,6 +73,12 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
         elif tag >> 3 <= _ACKS >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # Fields of later versions are skipped.
+        if len(transaction.sends) + len(transaction.acks) > 2 * MAX_MAILBOX_BATCH:
+            raise InvalidRequestError(
+                f"the transaction has more than {2 * MAX_MAILBOX_BATCH} sends and acknowledgements: use several "
+                "transactions",
+                field="sends",
+            )
 
 
 def _parse_part(encoded: memoryview) -> PartRequest:
@@ -77,8 +88,9 @@ def _parse_part(encoded: memoryview) -> PartRequest:
         if tag == _VCHANNEL:
             part.vchannel = str(value, "utf-8")
         elif tag == _BATCHES:
-            if len(part.batches) <= MAX_TXN_BATCHES:
-                part.batches.append(bytes(value))
+            part.batches.append(bytes(value))
+            if len(part.batches) > MAX_TXN_BATCHES:
+                break
         elif tag == _EXPECTED_LAST_TICK:
             expected_last_tick = value
         elif tag == _FENCING_TOKEN:

@@ -1,9 +1,10 @@
 """JournalService: apply, list and watch journals."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidelog.v1 import journal_service_pb2 as pb
+from tidelog.wire.protowire import LENGTH, key_of, varint
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     LOOK_BYTES,
@@ -21,6 +22,8 @@ from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.lists.watches import Table, Wakes, Watch, wire_pages
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import OF_JOURNALS
+
+_JOURNALS: Final = key_of(1, LENGTH)
 
 
 class JournalService:
@@ -40,26 +43,29 @@ class JournalService:
             "WatchJournals": self.watch_journals,
         }
 
-    async def apply_journals(self, request: pb.ApplyJournalsRequest, _: Context) -> pb.ApplyJournalsResponse:
+    async def apply_journals(self, request: pb.ApplyJournalsRequest, context: Context) -> bytes:
         """Create, change and delete journals."""
-        journals = await self._journals.apply(_changes(request.changes), current_tenant())
-        return pb.ApplyJournalsResponse(journals=map(_spec, journals))
+        looks = Looks.of(self._node, context)
+        changes = await _changes(request.changes, looks)
+        journals = await self._journals.apply(changes, current_tenant())
+        return b"".join([part async for page, _ in wire_pages(journals, _encoded, looks) for part in page])
 
-    async def list_journals(self, request: pb.ListJournalsRequest, context: Context) -> pb.ListJournalsResponse:
+    async def list_journals(self, request: pb.ListJournalsRequest, context: Context) -> bytes:
         """List a page of journals."""
         selector, looks = _selector(request.selector), Looks.of(self._node, context)
 
-        def find(name: str) -> Found[pb.JournalSpec]:
+        def find(name: str) -> Found[bytes]:
             journal, taken = self._selected(selector, name)
             if journal is None:
                 return None, taken
-            spec, more = _spec_and_looks(journal)
-            return spec, taken + more
+            encoded, more = _encoded(journal)
+            return encoded, taken + more
 
         page = await page_of(
             request, self._journals.catalog.names, OF_JOURNALS, find, looks, within=selector.journals()
         )
-        return pb.ListJournalsResponse(journals=page.items, next_page_token=page.next_token)
+        rest = pb.ListJournalsResponse(next_page_token=page.next_token)
+        return b"".join((*page.items, rest.SerializeToString()))
 
     def _selected(self, selector: Selector, name: str) -> Found[Journal]:
         journal = self._journals.catalog.records.get(name)
@@ -86,21 +92,24 @@ class JournalService:
                 changed.clear()
                 difference = await watch.difference()
                 if difference is not None:
-                    async for page, is_last in wire_pages(difference.new, _spec_and_looks, looks):
+                    async for page, is_last in wire_pages(difference.new, _encoded, looks):
                         gone = difference.gone if is_last else ()
-                        response = pb.WatchJournalsResponse(journals=page, gone=gone, is_complete=is_last)
-                        await context.write(response.SerializeToString())
+                        rest = pb.WatchJournalsResponse(gone=gone, is_complete=is_last)
+                        await context.write(b"".join((*page, rest.SerializeToString())))
                 await changed.wait()
                 # Thousands of watches wake at once.
                 await looks.turn()
 
 
-def _changes(wire: Sequence[Any]) -> list[JournalChange]:
+async def _changes(wire: Sequence[Any], looks: Looks) -> list[JournalChange]:
     if not 1 <= len(wire) <= MAX_JOURNALS_PER_REQUEST:
         raise InvalidRequestError(
             f"the request has {len(wire)} changes, expected 1 to {MAX_JOURNALS_PER_REQUEST}", field="changes"
         )
-    changes = list(map(_change, wire))
+    changes = []
+    for each in wire:
+        changes.append(_change(each))
+        await looks.take(len(each.upsert.labels))
     if len({change.name for change in changes}) < len(changes):
         raise InvalidRequestError("the request changes a journal twice", field="changes")
     return changes
@@ -147,7 +156,11 @@ def _spec(journal: Journal) -> pb.JournalSpec:
     return pb.JournalSpec(name=journal.name, labels=labels, revision=journal.revision, channel=journal.channel)
 
 
-def _spec_and_looks(journal: Journal) -> Found[pb.JournalSpec]:
-    """Return a journal as a message, and the looks that converting it takes."""
+def _encoded(journal: Journal) -> Found[bytes]:
+    """Return a journal as an encoded field ``journals``, the same in all responses, and the looks that this takes.
+
+    Why encoded one by one: a message with the labels of a page is copied into the response, and freed, in one step.
+    """
     size_bytes = sum(len(name) + len(value) for name, value in journal.labels)
-    return _spec(journal), 1 + len(journal.labels) + size_bytes // LOOK_BYTES
+    encoded = _spec(journal).SerializeToString()
+    return _JOURNALS + varint(len(encoded)) + encoded, 2 + len(journal.labels) + size_bytes // LOOK_BYTES

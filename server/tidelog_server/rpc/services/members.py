@@ -38,6 +38,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.requests import check_size
 from tidelog_server.rpc.services.append import unknown_outcome
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import HOLDERS, Verb
@@ -244,6 +245,7 @@ class MemberCall:
 
 
 def _parse(encoded: bytes) -> pb.JoinGroupRequest:
+    check_size(encoded)
     try:
         return pb.JoinGroupRequest.FromString(encoded)
     except DecodeError as error:

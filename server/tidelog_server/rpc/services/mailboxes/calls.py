@@ -1,7 +1,7 @@
 """MailboxService: sending, fetching and acknowledging messages, and the administration of messages."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -53,6 +53,8 @@ _MAX_PEEKED: Final = 100
 _DEFAULT_PEEKED: Final = 10
 _DEFAULT_IN_FLIGHT: Final = 100
 _MAX_IN_FLIGHT: Final = 10_000
+# Rows of messages that are looked at in one step of the event loop: about a millisecond.
+_ROWS_AT_ONCE: Final = 65_536
 _STREAM_WAIT_S: Final = 10.0
 # Bytes of an event for each id or lock.
 _ID_BYTES: Final = 32
@@ -310,7 +312,7 @@ class MailboxCalls:
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> None:
         """Return dead messages to delivery, and report progress."""
         log = await self._mailboxes.open(request.mailbox)
-        wanted = self._to_redrive(log, request)
+        wanted = await self._to_redrive(log, request)
         if request.destination:
             await self._mailboxes.open(request.destination)
         moved, loop = 0, asyncio.get_running_loop()
@@ -326,7 +328,7 @@ class MailboxCalls:
         if not wanted:
             await context.write(pb.RedriveResponse().SerializeToString())
 
-    def _to_redrive(self, log: MailboxLog, request: pb.RedriveRequest) -> list[int]:
+    async def _to_redrive(self, log: MailboxLog, request: pb.RedriveRequest) -> Sequence[int]:
         """Return the ids of the messages to redrive: dead ones, and dead letters of other mailboxes."""
         if len(request.ids) > MAX_MAILBOX_BATCH:
             raise InvalidRequestError(
@@ -335,9 +337,15 @@ class MailboxCalls:
         rows = log.state.rows
         if request.ids:
             return list(dict.fromkeys(request.ids))
-        return [rows.ids[row] for row in rows.live_rows() if rows.states[row] != MessageState.LEASED]
+        wanted, last_id = rows.ids_after(0, (MessageState.LEASED,), _ROWS_AT_ONCE)
+        while last_id:
+            # There may be millions: yield to other work on the event loop.
+            await asyncio.sleep(0)
+            more, last_id = rows.ids_after(last_id, (MessageState.LEASED,), _ROWS_AT_ONCE)
+            wanted += more
+        return wanted
 
-    async def _redrive_part(self, log: MailboxLog, ids: list[int], destination: str) -> int:
+    async def _redrive_part(self, log: MailboxLog, ids: Sequence[int], destination: str) -> int:
         """Redrive messages; return the number of those that were moved."""
         rows = log.state.rows
         dead = [each for each in ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]

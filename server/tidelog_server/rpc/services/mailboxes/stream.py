@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.wire.protowire import WireFormatError
 from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedRequestError,
@@ -20,6 +21,7 @@ from tidelog_server.mailboxes.mailbox import MailboxLog
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.draining import drain
 from tidelog_server.rpc.open_streams import caller_of
+from tidelog_server.rpc.requests import check_fields
 from tidelog_server.rpc.services.mailboxes.answers import (
     acked_answer,
     error_answer,
@@ -292,10 +294,11 @@ class OperateStream:
 
 
 def _parsed(encoded: bytes) -> pb.OperateRequest:
-    """Return a request. Raises MalformedRequestError."""
+    """Return a request. Raises InvalidRequestError or a subclass."""
     try:
+        check_fields(encoded)
         request = pb.OperateRequest.FromString(encoded)
-    except DecodeError as error:
+    except (DecodeError, WireFormatError) as error:
         raise MalformedRequestError("Operate") from error
     operations, ended = len(request.operations), len(request.ended_waits)
     if operations + ended < 1 or max(operations, ended) > MAX_MAILBOX_BATCH:
