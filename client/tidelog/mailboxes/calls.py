@@ -48,8 +48,8 @@ class MessageCalls(Protocol):
     async def put_blob(self, mailbox: str, data: bytes) -> bytes:
         """Store the body of a message that will be sent; return its key."""
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes) -> bytes:
-        """Return the body of a message under a lock."""
+    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
+        """Return the body of a message, given by its lock or its id."""
 
     def redrive(self, request: pb.RedriveRequest) -> AsyncIterator[pb.RedriveResponse]:
         """Yield the answers to Redrive."""
@@ -100,9 +100,9 @@ class ServerMessageCalls(ServiceCalls):
         stored: PutBlobResponse = await self._change(putting(self._services.blobs), requests, is_idempotent=True)
         return stored.key
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes) -> bytes:
+    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
         """See ``MessageCalls.get_blob``."""
-        request = GetBlobRequest(key=key, mailbox=mailbox, lock_id=lock)
+        request = GetBlobRequest(key=key, mailbox=mailbox, lock_id=lock, message_id=message_id)
         data: bytes = await self._read(getting(self._services.blobs), request)
         return data
 
@@ -163,12 +163,12 @@ class ClusterMessageCalls:
 
         return await self._mailboxes.at_owner(mailbox, put, is_read=False)
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes) -> bytes:
+    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
         """See ``MessageCalls.get_blob``."""
 
         async def get(client: Any) -> bytes:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.get_blob(mailbox, key, lock)
+            return await calls.get_blob(mailbox, key, lock, message_id)
 
         return await self._mailboxes.at_owner(mailbox, get)
 

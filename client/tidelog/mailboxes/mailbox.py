@@ -156,16 +156,18 @@ class AsyncMailbox:
         )
         for delivery in answer.deliveries:
             if delivery.blob_bytes > len(delivery.body) and not delivery.blob_is_missing:
-                await self._read_body(delivery)
+                await self._read_body(delivery, lock=delivery.lock_id)
         return answer
 
-    async def _read_body(self, delivery: pb.Delivery) -> None:
-        """Read a body that is too large for the answer to a fetch."""
+    async def _read_body(
+        self, message: pb.Delivery | pb.PeekedMessage, *, lock: bytes = b"", message_id: int = 0
+    ) -> None:
+        """Read a body that is too large for the answer to a fetch or a peek."""
         try:
-            delivery.body = await self._calls.get_blob(self.name, delivery.blob_key, delivery.lock_id)
+            message.body = await self._calls.get_blob(self.name, message.blob_key, lock, message_id)
         except (BlobNotFoundError, LockError):
-            # Deleted meanwhile, or its lease is over.
-            delivery.blob_is_missing = True
+            # Deleted meanwhile, or its lease is over, or a server of an earlier version expects a lock.
+            message.blob_is_missing = True
 
     async def ack_many(self, deliveries: Iterable[DeliveryFields]) -> None:
         """Confirm deliveries, durably, each independently of the others: their messages are deleted.
@@ -324,6 +326,9 @@ class AsyncMailbox:
     ) -> list[PeekedMessage]:
         """Return messages with their bodies, in the order in which they were received, without a lease.
 
+        Large bodies are read one after another. All of them are in memory then: ask for fewer messages if they are of
+        tens of MiB.
+
         Args:
             state: Only messages in this state; None for all.
             max_messages: Maximum number of messages, 1 to 100.
@@ -343,6 +348,9 @@ class AsyncMailbox:
             id=message_id,
         )
         answer = await self._calls.call(self.name, "Peek", request, is_read=True)
+        for message in answer.messages:
+            if message.header.body_bytes > len(message.body) and message.blob_key and not message.blob_is_missing:
+                await self._read_body(message, message_id=message.header.id)
         return list(map(peeked_of, answer.messages))
 
     async def counts(self) -> MailboxCounts:

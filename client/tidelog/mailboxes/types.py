@@ -166,15 +166,17 @@ class PeekedMessage:
 
     Attributes:
         header: What is known of it.
-        body: Its body.
+        body: Its body; empty if ``is_body_missing``.
         headers: Headers, as sent.
         dead_letter: Where it was dead-lettered; None if it was not.
+        is_body_missing: Whether its body was stored as a blob that could not be read, because it is not there any more.
     """
 
     header: MessageHeader
     body: bytes
     headers: Mapping[str, str]
     dead_letter: DeadLetter | None
+    is_body_missing: bool = False
 
 
 class RedriveProgress(NamedTuple):
@@ -229,4 +231,4 @@ def header_of(wire: pb.MessageHeader) -> MessageHeader:
 def peeked_of(wire: pb.PeekedMessage) -> PeekedMessage:
     """Return the message in a protobuf message."""
     dead_letter = dead_letter_of(wire.dead_letter) if wire.HasField("dead_letter") else None
-    return PeekedMessage(header_of(wire.header), wire.body, dict(wire.headers), dead_letter)
+    return PeekedMessage(header_of(wire.header), wire.body, dict(wire.headers), dead_letter, wire.blob_is_missing)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtidelog/v1/blob_service.proto\x12\ntidelog.v1\"]\n\x0ePutBlobRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12,\n\talgorithm\x18\x02 \x01(\x0e\x32\x19.tidelog.v1.BlobAlgorithm\x12\x0f\n\x07mailbox\x18\x03 \x01(\t\"F\n\x0fPutBlobResponse\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nis_created\x18\x03 \x01(\x08\"?\n\x0eGetBlobRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x02 \x01(\t\x12\x0f\n\x07lock_id\x18\x03 \x01(\x0c\"3\n\x0fGetBlobResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"7\n\x19UpdateBlobRefCountRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x03\"0\n\x1aUpdateBlobRefCountResponse\x12\x12\n\nreferences\x18\x01 \x01(\x03\"\"\n\x13\x44\x65scribeBlobRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"P\n\x14\x44\x65scribeBlobResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x12\n\nreferences\x18\x02 \x01(\x03\x12\x10\n\x08messages\x18\x03 \x01(\x04*c\n\rBlobAlgorithm\x12\x1e\n\x1a\x42LOB_ALGORITHM_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42LOB_ALGORITHM_SHA256\x10\x01\x12\x17\n\x13\x42LOB_ALGORITHM_SHA1\x10\x02\x32\xd3\x02\n\x0b\x42lobService\x12\x46\n\x07PutBlob\x12\x1a.tidelog.v1.PutBlobRequest\x1a\x1b.tidelog.v1.PutBlobResponse(\x01\x30\x01\x12\x44\n\x07GetBlob\x12\x1a.tidelog.v1.GetBlobRequest\x1a\x1b.tidelog.v1.GetBlobResponse0\x01\x12\x63\n\x12UpdateBlobRefCount\x12%.tidelog.v1.UpdateBlobRefCountRequest\x1a&.tidelog.v1.UpdateBlobRefCountResponse\x12Q\n\x0c\x44\x65scribeBlob\x12\x1f.tidelog.v1.DescribeBlobRequest\x1a .tidelog.v1.DescribeBlobResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtidelog/v1/blob_service.proto\x12\ntidelog.v1\"]\n\x0ePutBlobRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12,\n\talgorithm\x18\x02 \x01(\x0e\x32\x19.tidelog.v1.BlobAlgorithm\x12\x0f\n\x07mailbox\x18\x03 \x01(\t\"F\n\x0fPutBlobResponse\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nis_created\x18\x03 \x01(\x08\"S\n\x0eGetBlobRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x02 \x01(\t\x12\x0f\n\x07lock_id\x18\x03 \x01(\x0c\x12\x12\n\nmessage_id\x18\x04 \x01(\x04\"3\n\x0fGetBlobResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"7\n\x19UpdateBlobRefCountRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x03\"0\n\x1aUpdateBlobRefCountResponse\x12\x12\n\nreferences\x18\x01 \x01(\x03\"\"\n\x13\x44\x65scribeBlobRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"P\n\x14\x44\x65scribeBlobResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x12\n\nreferences\x18\x02 \x01(\x03\x12\x10\n\x08messages\x18\x03 \x01(\x04*c\n\rBlobAlgorithm\x12\x1e\n\x1a\x42LOB_ALGORITHM_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42LOB_ALGORITHM_SHA256\x10\x01\x12\x17\n\x13\x42LOB_ALGORITHM_SHA1\x10\x02\x32\xd3\x02\n\x0b\x42lobService\x12\x46\n\x07PutBlob\x12\x1a.tidelog.v1.PutBlobRequest\x1a\x1b.tidelog.v1.PutBlobResponse(\x01\x30\x01\x12\x44\n\x07GetBlob\x12\x1a.tidelog.v1.GetBlobRequest\x1a\x1b.tidelog.v1.GetBlobResponse0\x01\x12\x63\n\x12UpdateBlobRefCount\x12%.tidelog.v1.UpdateBlobRefCountRequest\x1a&.tidelog.v1.UpdateBlobRefCountResponse\x12Q\n\x0c\x44\x65scribeBlob\x12\x1f.tidelog.v1.DescribeBlobRequest\x1a .tidelog.v1.DescribeBlobResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,24 +32,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.blob_service_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\024tidelog/v1;tidelogv1'
-  _globals['_BLOBALGORITHM']._serialized_start=555
-  _globals['_BLOBALGORITHM']._serialized_end=654
+  _globals['_BLOBALGORITHM']._serialized_start=575
+  _globals['_BLOBALGORITHM']._serialized_end=674
   _globals['_PUTBLOBREQUEST']._serialized_start=45
   _globals['_PUTBLOBREQUEST']._serialized_end=138
   _globals['_PUTBLOBRESPONSE']._serialized_start=140
   _globals['_PUTBLOBRESPONSE']._serialized_end=210
   _globals['_GETBLOBREQUEST']._serialized_start=212
-  _globals['_GETBLOBREQUEST']._serialized_end=275
-  _globals['_GETBLOBRESPONSE']._serialized_start=277
-  _globals['_GETBLOBRESPONSE']._serialized_end=328
-  _globals['_UPDATEBLOBREFCOUNTREQUEST']._serialized_start=330
-  _globals['_UPDATEBLOBREFCOUNTREQUEST']._serialized_end=385
-  _globals['_UPDATEBLOBREFCOUNTRESPONSE']._serialized_start=387
-  _globals['_UPDATEBLOBREFCOUNTRESPONSE']._serialized_end=435
-  _globals['_DESCRIBEBLOBREQUEST']._serialized_start=437
-  _globals['_DESCRIBEBLOBREQUEST']._serialized_end=471
-  _globals['_DESCRIBEBLOBRESPONSE']._serialized_start=473
-  _globals['_DESCRIBEBLOBRESPONSE']._serialized_end=553
-  _globals['_BLOBSERVICE']._serialized_start=657
-  _globals['_BLOBSERVICE']._serialized_end=996
+  _globals['_GETBLOBREQUEST']._serialized_end=295
+  _globals['_GETBLOBRESPONSE']._serialized_start=297
+  _globals['_GETBLOBRESPONSE']._serialized_end=348
+  _globals['_UPDATEBLOBREFCOUNTREQUEST']._serialized_start=350
+  _globals['_UPDATEBLOBREFCOUNTREQUEST']._serialized_end=405
+  _globals['_UPDATEBLOBREFCOUNTRESPONSE']._serialized_start=407
+  _globals['_UPDATEBLOBREFCOUNTRESPONSE']._serialized_end=455
+  _globals['_DESCRIBEBLOBREQUEST']._serialized_start=457
+  _globals['_DESCRIBEBLOBREQUEST']._serialized_end=491
+  _globals['_DESCRIBEBLOBRESPONSE']._serialized_start=493
+  _globals['_DESCRIBEBLOBRESPONSE']._serialized_end=573
+  _globals['_BLOBSERVICE']._serialized_start=677
+  _globals['_BLOBSERVICE']._serialized_end=1016
 # @@protoc_insertion_point(module_scope)

@@ -35,14 +35,16 @@ class PutBlobResponse(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., is_created: _Optional[bool] = ...) -> None: ...
 
 class GetBlobRequest(_message.Message):
-    __slots__ = ("key", "mailbox", "lock_id")
+    __slots__ = ("key", "mailbox", "lock_id", "message_id")
     KEY_FIELD_NUMBER: _ClassVar[int]
     MAILBOX_FIELD_NUMBER: _ClassVar[int]
     LOCK_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     mailbox: str
     lock_id: bytes
-    def __init__(self, key: _Optional[bytes] = ..., mailbox: _Optional[str] = ..., lock_id: _Optional[bytes] = ...) -> None: ...
+    message_id: int
+    def __init__(self, key: _Optional[bytes] = ..., mailbox: _Optional[str] = ..., lock_id: _Optional[bytes] = ..., message_id: _Optional[int] = ...) -> None: ...
 
 class GetBlobResponse(_message.Message):
     __slots__ = ("data", "size_bytes")

@@ -215,8 +215,8 @@ def _token(request: Any) -> dict[str, object]:
 
 def _blob_read(request: Any) -> Iterator[Need]:
     if request.mailbox:
-        # The handler checks that a message under the lock of the request refers to the blob.
-        yield Verb.MAILBOX_RECEIVE, request.mailbox
+        # The handler checks that a message of the mailbox, which the request names or locks, refers to the blob.
+        yield Verb.MAILBOX_READ if request.message_id else Verb.MAILBOX_RECEIVE, request.mailbox
     else:
         yield Verb.BLOB_GET, EVERYTHING
 

@@ -5,6 +5,7 @@ Method: a real server with a log on disk, called through the generated stubs. Co
 
 import asyncio
 import hashlib
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from tidelog.mailboxes.deliveries import DeliveryFields
 from tidelog.v1 import blob_service_pb2 as blob_pb
 from tidelog.v1 import blob_service_pb2_grpc, mailbox_service_pb2_grpc
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_cli.child_environment import child_environment
 from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import open_backup_folder
@@ -30,6 +32,7 @@ from tidelog_server.mailboxes.blobs.store import Blobs
 from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.servers.commands import COMMAND
 from tidelog_testing.servers.secured import secured_server
 
 LARGE = bytes(range(256)) * 400
@@ -298,6 +301,9 @@ async def test_the_permissions_on_a_mailbox_suffice_for_its_bodies(tmp_path: Pat
                 return b"".join([part.data async for part in call])
 
             assert await get(mailbox="jobs", lock_id=delivery.lock) == LARGE
+            with pytest.raises(grpc.aio.AioRpcError) as unread:
+                await get(mailbox="jobs", message_id=delivery.id)
+            assert unread.value.code() == grpc.StatusCode.PERMISSION_DENIED
             codes = {
                 grpc.StatusCode.PERMISSION_DENIED: [{}, {"mailbox": "other", "lock_id": delivery.lock}],
                 grpc.StatusCode.NOT_FOUND: [{"mailbox": "jobs", "lock_id": bytes(20)}],
@@ -334,6 +340,32 @@ async def test_the_client_delivers_a_message_whose_body_is_missing(tmp_path: Pat
         [delivery] = await mailbox.fetch()
         assert (delivery.body, delivery.is_body_missing) == (b"", True)
         await delivery.ack()
+
+
+async def test_the_client_peeks_at_bodies_beyond_those_of_an_answer(tmp_path: Path) -> None:
+    bodies = [bytes([number]) * (3 << 20) for number in range(3)] + [b"small", bytes(5 << 20)]
+    async with mailboxes(tmp_path) as at, AsyncClient(at.server.grpc_endpoint) as client:
+        mailbox = client.mailbox("jobs")
+        for body in bodies:
+            await mailbox.send(body)
+        peeked = await mailbox.peek()
+        assert [each.body for each in peeked] == bodies
+        assert not any(each.is_body_missing for each in peeked)
+        missing = hashlib.sha256(bodies[2]).digest()
+        log = await at.blobs.create()
+        await log.run(lambda step: step.collect([missing]), 1)
+        assert [(each.body, each.is_body_missing) for each in await mailbox.peek()] == [
+            (b"", True) if body == bodies[2] else (body, False) for body in bodies
+        ]
+        # The id of a message permits the body of that message, and no other.
+        request = blob_pb.GetBlobRequest(key=missing, mailbox="jobs", message_id=peeked[0].header.id)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            _ = [part async for part in at.blob_stub.GetBlob(request)]
+        assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+        request.lock_id = b"x" * 20
+        with pytest.raises(grpc.aio.AioRpcError) as both:
+            _ = [part async for part in at.blob_stub.GetBlob(request)]
+        assert both.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("form", ["handler", "loop", "threads"])
@@ -380,6 +412,23 @@ async def test_a_worker_does_not_confirm_a_message_whose_body_is_missing(tmp_pat
         [delivery] = await mailbox.fetch(wait=20)
         await delivery.ack()
         assert (await mailbox.counts()).leased == 0
+
+
+async def test_the_command_does_not_confirm_a_message_whose_body_is_missing(tmp_path: Path) -> None:
+    async with mailboxes(tmp_path) as at:
+        await at.send(LARGE, b"other")
+        log = await at.blobs.create()
+        await log.run(lambda step: step.collect([KEY]), 1)
+        command = ("mailbox", "fetch", "jobs", "-n", "2", "--lease", "1m", "--ack")
+        program = await asyncio.create_subprocess_exec(
+            *COMMAND, *command, "--endpoint", at.server.grpc_endpoint,
+            stdout=PIPE, stderr=PIPE, env=child_environment(),
+        )  # fmt: skip
+        printed, noted = await program.communicate()
+        assert (program.returncode, len(printed.splitlines())) == (0, 2)
+        assert b"the bodies of 1 messages are missing" in noted
+        described = await at.stub.DescribeMailbox(pb.DescribeMailboxRequest(name="jobs"))
+        assert described.counts.leased == 1
 
 
 async def test_the_synchronous_client_sends_and_fetches_a_huge_body(tmp_path: Path) -> None:

@@ -121,6 +121,9 @@ class MailboxBase:
     ) -> list[PeekedMessage]:
         """Return messages with their bodies, in the order in which they were received, without a lease.
 
+        Large bodies are read one after another. All of them are in memory then: ask for fewer messages if they are of
+        tens of MiB.
+
         Args:
             state: Only messages in this state; None for all.
             max_messages: Maximum number of messages, 1 to 100.

@@ -171,7 +171,13 @@ def fetch(
             print_messages([(delivery_record(each), each.body) for each in deliveries], output)
             sys.stdout.flush()
             if confirm:
-                await mailbox.ack_many(deliveries)
+                await mailbox.ack_many(each for each in deliveries if not each.is_body_missing)
+                if missing := [each.lock_id for each in deliveries if each.is_body_missing]:
+                    note(
+                        f"the bodies of {len(missing)} messages are missing, so these are not confirmed; their locks: "
+                        f"{' '.join(missing)}",
+                        quiet=quiet,
+                    )
             if not deliveries:
                 is_paused = (await mailbox.counts()).is_paused
                 note(f"{name} is paused: resume it" if is_paused else "there is no message", quiet=quiet)

@@ -18,8 +18,8 @@ _FIELDS: Final = frozenset({"body", "body_base64", "headers", "priority", "group
 # Fields that `fetch` and `peek` print and `send` ignores: a message that they printed can be sent again.
 _PASSED_OVER: Final = frozenset(
     {
-        "body_bytes", "dead_letter", "delivery_count", "due", "expires", "id", "leased_until", "lock_id", "mailbox",
-        "received_at", "state", "status",
+        "body_bytes", "dead_letter", "delivery_count", "due", "expires", "id", "is_body_missing", "leased_until",
+        "lock_id", "mailbox", "received_at", "state", "status",
     }
 )  # fmt: skip
 _BODY_COLUMNS: Final = 60
@@ -85,6 +85,7 @@ def peeked_record(message: PeekedMessage) -> Record:
         **header_record(message.header),
         "headers": dict(message.headers),
         "dead_letter": _dead_letter(message.dead_letter),
+        **({"is_body_missing": True} if message.is_body_missing else {}),
     }
 
 

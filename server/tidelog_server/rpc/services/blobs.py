@@ -106,15 +106,19 @@ class BlobService:
     async def get_blob(self, request: pb.GetBlobRequest, context: Context) -> None:
         """Send a blob, chunk by chunk."""
         if request.mailbox:
-            await self._check_lock(request)
+            await self._check_message(request)
         async for data, size_bytes in self._blobs.read(request.key):
             await context.write(pb.GetBlobResponse(data=data, size_bytes=size_bytes).SerializeToString())
             await count_sent(len(data))
 
-    async def _check_lock(self, request: pb.GetBlobRequest) -> None:
-        """Raise TidelogServerError if the lock is not that of a message whose body is the blob."""
+    async def _check_message(self, request: pb.GetBlobRequest) -> None:
+        """Raise TidelogServerError if the blob is not the body of the message that the request names or locks."""
+        if request.message_id and request.lock_id:
+            raise InvalidRequestError(
+                "the request has both a message_id and a lock_id: set one of them", field="lock_id"
+            )
         log = await self._mailboxes.open(request.mailbox)
-        message_id = log.state.locks.message_of(request.lock_id)
+        message_id = request.message_id or log.state.locks.message_of(request.lock_id)
         if not message_id:
             raise LockUnknownError(request.mailbox, request.lock_id)
         if log.state.blobs.keys.get(message_id) != request.key:
