@@ -6,8 +6,8 @@ A health check runs in the environment of its server, for example in the same co
 import os
 from typing import Final
 
-_LOOPBACK: Final = "127.0.0.1"
-_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
+# The address of this machine at which a server answers that listens on all addresses.
+_REACHED_AT: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def http_endpoint() -> str:
@@ -21,8 +21,7 @@ def grpc_endpoint() -> str:
 
 
 def _endpoint(host_name: str, port_name: str, default_port: str) -> str:
-    host = os.environ.get(f"TIDELOG_SERVER__{host_name}", "")
+    host = os.environ.get(f"TIDELOG_SERVER__{host_name}", "").strip("[]")
     port = os.environ.get(f"TIDELOG_SERVER__{port_name}", "") or default_port
-    if host in _ALL_ADDRESSES:
-        host = _LOOPBACK
+    host = _REACHED_AT.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -29,6 +29,7 @@ from tidelog_server.config import (
     is_exposed,
     is_unspecified,
 )
+from tidelog_server.core.addresses import address_text, host_of
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
 from tidelog_server.core.errors.access import AuditFailedError
 from tidelog_server.core.errors.cluster import LogFailure, MetadataUnavailableError, OwnershipLostError
@@ -303,15 +304,15 @@ class Server:
     def _own_record(self) -> NodeRecord:
         """Return the record that this node registers: the addresses for clients and other nodes."""
         settings = self._config.cluster
-        address = settings.advertise or f"{self._config.server.host}:{self._grpc_port}"
+        address = settings.advertise or address_text(self._config.server.host, self._grpc_port)
         peer_address = "" if settings.peer_address == address else settings.peer_address
-        http_host, _, http_port = self.http_endpoint.rpartition(":")
+        http_host, http_port = host_of(self.http_endpoint), self.http_endpoint.rpartition(":")[2]
         if is_unspecified(http_host):
             # The HTTP server listens on all addresses, including the advertised one.
-            http_host = (peer_address or address).rpartition(":")[0]
+            http_host = host_of(peer_address or address)
         return NodeRecord(
-            settings.node_id, address, f"{http_host}:{http_port}", secrets.token_hex(8), packages.version("tidelog"),
-            peer_address,
+            settings.node_id, address, address_text(http_host, http_port), secrets.token_hex(8),
+            packages.version("tidelog"), peer_address,
         )  # fmt: skip
 
     async def _serve(self) -> None:
@@ -326,8 +327,8 @@ class Server:
         if not self.http_endpoint:
             await self._listen_http()
         host = self._config.server.host
-        port = self._bind(rpc, f"{host}:{self._grpc_port or self._config.server.grpc_port}")
-        self.grpc_endpoint = f"{host}:{port}"
+        port = self._bind(rpc, address_text(host, self._grpc_port or self._config.server.grpc_port))
+        self.grpc_endpoint = address_text(host, port)
         await rpc.start()
         self._http.serve_api(self._make_site(rpc).answer)
         self._is_serving = True
@@ -352,7 +353,7 @@ class Server:
             self._security.on_renewed = lambda _: self._http.renew(renewed_http_context(files))
         http_port = await self._http.start(server.http_host, server.http_port, tls)
         self._teardown.push_async_callback(self._http.stop)
-        self.http_endpoint = f"{server.http_host}:{http_port}"
+        self.http_endpoint = address_text(server.http_host, http_port)
 
     async def _make_rpc(self) -> RpcServer:
         """Return the services, with a guard if calls must be checked."""

@@ -11,7 +11,7 @@ from tidelog_server.security.authenticator import Shown, authorization_of
 Context = grpc.aio.ServicerContext[Any, Any]
 
 AUTHORIZATION: Final = "authorization"
-_LOCAL_PREFIXES: Final = ("127.", "::1", "::ffff:127.")
+_LOCAL_PREFIXES: Final = ("127.", "::ffff:127.", "unix:")
 
 
 def shown_of(context: Context) -> Shown:
@@ -35,7 +35,7 @@ def address_of(peer: str) -> str:
 
 def is_local(address: str) -> bool:
     """Return whether an address is this machine's own."""
-    return address.startswith((*_LOCAL_PREFIXES, "unix:"))
+    return address == "::1" or address.startswith(_LOCAL_PREFIXES)
 
 
 def fields_of(request: Any) -> dict[str, object]:
