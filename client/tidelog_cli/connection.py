@@ -15,7 +15,9 @@ import typer
 import tidelog
 from tidelog import AsyncClient, Retry, TlsOptions, TokenFile, TokenSource
 from tidelog_cli import event_loop
+from tidelog_cli.credential_files import check_credentials
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.files import local_path
 from tidelog_cli.numbers import seconds
 from tidelog_cli.output.queued_lines import QueuedLines
 
@@ -86,6 +88,9 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
         return event_loop.run(_within(command, timeout_s))
     except tidelog.TidelogError as error:
         raise refused(error) from error
+    except (ValueError, OverflowError) as error:
+        # The methods of the client raise these for an argument that is out of range or cannot be encoded.
+        raise CommandError(str(error), ExitCode.USAGE) from error
 
 
 def refused(error: tidelog.TidelogError) -> CommandError:
@@ -134,7 +139,8 @@ async def connected(endpoint: str, *, retry: Retry = DEFAULT_RETRY) -> AsyncIter
 
 
 def _client(endpoint: str, retry: Retry = DEFAULT_RETRY) -> AsyncClient:
-    """Return a client that is not connected yet. Raises CommandError for an invalid endpoint."""
+    """Return a client that is not connected yet. Raises CommandError for an invalid endpoint or credentials."""
+    check_credentials(_shown.tls, _shown.token, _shown.token_file)
     try:
         return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token, retry=retry)
     except ValueError as error:
@@ -164,6 +170,7 @@ class _Shown:
 
     tls: TlsOptions | None = None
     token: TokenSource | None = None
+    token_file: Path | None = None
     options: Mapping[str, str] = {}
 
 
@@ -173,18 +180,27 @@ _shown = _Shown()
 def credentials(
     tls_ca: Annotated[
         Path | None,
-        typer.Option(envvar="TIDELOG_TLS_CA", help="PEM file of CAs to verify the server with; enables TLS."),
+        typer.Option(
+            envvar="TIDELOG_TLS_CA", parser=local_path, help="PEM file of CAs to verify the server with; enables TLS."
+        ),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(envvar="TIDELOG_TLS_CERT", help="PEM file of a client certificate, for mutual TLS.")
+        Path | None,
+        typer.Option(
+            envvar="TIDELOG_TLS_CERT", parser=local_path, help="PEM file of a client certificate, for mutual TLS."
+        ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(envvar="TIDELOG_TLS_KEY", help="PEM file of the client certificate's private key.")
+        Path | None,
+        typer.Option(
+            envvar="TIDELOG_TLS_KEY", parser=local_path, help="PEM file of the client certificate's private key."
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
             envvar="TIDELOG_TOKEN_FILE",
+            parser=local_path,
             help="File with the access token. Alternatively, set TIDELOG_TOKEN to the token itself.",
         ),
     ] = None,
@@ -206,6 +222,7 @@ def credentials(
         raise CommandError(str(error), ExitCode.USAGE) from error
     # Why not an option: other users of the machine can read the arguments of a process.
     token = os.environ.get("TIDELOG_TOKEN")
+    _shown.token_file = token_file
     _shown.token = TokenFile(token_file) if token_file else token or None
     paths = {"tlsCa": tls_ca, "tlsCert": tls_cert, "tlsKey": tls_key, "tokenFile": token_file}
     _shown.options = {name: str(path.absolute()) for name, path in paths.items() if path is not None}

@@ -5,11 +5,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from tidelog_cli import joined
+from tidelog_cli import joined, standard_streams
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.extras import extra_of
 from tidelog_cli.grpc_stack import log_errors_only, use_polling_stack
+from tidelog_cli.invocation import check_text, drop_invalid_sizes, invoke
+from tidelog_cli.output.escapes import say, shown
 
+# Characters of an error message that are printed: it may have an argument of any length.
+_MAX_LINE: Final = 2_000
 _NEED_SERVER: Final = frozenset(("backup", "bench", "config", "doctor", "serve"))
 
 
@@ -19,13 +23,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: Arguments without the program's name; None for the arguments of the process.
     """
+    # Ordering: first, before a file that is opened gets the number of a closed stream.
+    standard_streams.open_missing()
+    standard_streams.escape_unencodable()
     use_polling_stack()
     log_errors_only()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        _dispatch(given)
+        check_text(given, os.environ)
+        drop_invalid_sizes()
+        code = _dispatch(given)
+        sys.stdout.flush()
     except CommandError as error:
-        _fail(error.message, error.code)
+        _fail(error.lines, error.code)
     except BrokenPipeError:
         _end_quietly()
     except SystemExit as end:
@@ -33,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(end.__context__, BrokenPipeError):
             _end_quietly()
         raise
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except OSError as error:
+        _fail([_reason(error)], ExitCode.FAILURE)
     except ModuleNotFoundError as error:
         extra = extra_of(error)
         if extra is None:
@@ -40,38 +54,58 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if _NEED_SERVER.intersection(given[:1]) and extra == "cli":
             # The extra "server" includes the dependencies of the command line.
             extra = "server"
-        _fail(f"this command needs {error.name}: pip install 'tidelog[{extra}]'", ExitCode.FAILURE)
-    sys.exit(ExitCode.OK)
+        _fail([f"this command needs {error.name}: pip install 'tidelog[{extra}]'"], ExitCode.FAILURE)
+    sys.exit(code)
 
 
-def _dispatch(given: list[str]) -> None:
+def _dispatch(given: list[str]) -> int:
+    """Run a command and return its exit code."""
     if given[:1] == ["check"]:
         # Dispatched separately: it runs every few seconds, and importing all commands is most of the start-up time.
         from tidelog_cli.commands import check
 
-        sys.exit(check.run(given[1:]))
+        return check.run(given[1:])
     if _NEED_SERVER.intersection(given[:1]):
         module = joined.load("tidelog.commands", given[0])
         if given[0] == "serve":
             # Dispatched separately too: importing the modules of the other commands takes 0.2 s.
-            module.run(given)
+            return int(module.run(given))
     from tidelog_cli.root import app
 
-    app(args=given, prog_name="tidelog")
+    return invoke(app, given, "tidelog")
+
+
+def _reason(error: OSError) -> str:
+    """Return which file or stream the system refused, and why, in one line."""
+    if error.filename is not None:
+        return f"cannot read or write {error.filename}: {error.strerror}"
+    return f"cannot read the input or write the output: {error.strerror or error}"
 
 
 def _end_quietly() -> NoReturn:
     """Exit with 0: a reader of stdout that stops early, such as ``head``, is no failure."""
-    # Why devnull: the interpreter flushes stdout again at exit, which would fail.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _drop(1)
     sys.exit(ExitCode.OK)
 
 
-def _fail(message: str, code: ExitCode) -> NoReturn:
+def _fail(lines: Sequence[str], code: ExitCode) -> NoReturn:
     try:
-        for line in message.splitlines():
-            print(f"tidelog: {line}", file=sys.stderr, flush=True)
+        # What the command printed before it failed precedes the message.
+        sys.stdout.flush()
+    except OSError:
+        _drop(1)
+    try:
+        for line in lines:
+            # A line end within it is that of an argument or of a name.
+            text = shown(line)
+            cut = text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}…"
+            say(f"tidelog: {cut}", to=sys.stderr, flush=True)
     except OSError:
         # A full disk, or a pipe without a reader: the exit code still says what happened, unless another flush fails.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        _drop(2)
     sys.exit(code)
+
+
+def _drop(descriptor: int) -> None:
+    """Discard what is still written to a stream: the interpreter flushes it again at exit, which would fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

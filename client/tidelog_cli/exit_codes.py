@@ -1,5 +1,6 @@
 """Exit codes of the commands, and the exception that carries one."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -60,11 +61,13 @@ class CommandError(Exception):
     """A command failed.
 
     Attributes:
-        message: What was wrong, what was expected, and what to do.
+        lines: What was wrong, what was expected, and what to do: one line, or one for each of several problems.
+        message: The lines as one text.
         code: Exit code of the process.
     """
 
-    def __init__(self, message: str, code: ExitCode = ExitCode.FAILURE) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, problem: str | Sequence[str], code: ExitCode = ExitCode.FAILURE) -> None:
+        self.lines = (problem,) if isinstance(problem, str) else tuple(problem)
+        self.message = "\n".join(self.lines)
+        super().__init__(self.message)
         self.code = code

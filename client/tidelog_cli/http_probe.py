@@ -2,6 +2,11 @@
 
 import http.client
 import os
+from typing import Final
+
+from tidelog_cli.files import readable_file
+
+_MAX_PORT: Final = 65_535
 
 
 def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
@@ -13,11 +18,12 @@ def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
         timeout_s: Seconds for each network operation.
 
     Raises:
-        ValueError: ``endpoint`` is not ``host:port``.
+        ValueError: ``endpoint`` is not ``host:port``, or TIDELOG_TLS_CA names no file of certificates.
+        CommandError: That file cannot be read.
         OSError, HTTPException: No server responds.
     """
     host, _, port = endpoint.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and len(port) <= 5):
+    if not (host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _MAX_PORT):
         raise ValueError(f"invalid --http '{endpoint}': expected host:port")
     connection = _connection(host.strip("[]"), int(port), timeout_s)
     try:
@@ -33,6 +39,9 @@ def _connection(host: str, port: int, timeout_s: float) -> http.client.HTTPConne
     if authorities := os.environ.get("TIDELOG_TLS_CA"):
         import ssl
 
-        context = ssl.create_default_context(cafile=authorities)
+        try:
+            context = ssl.create_default_context(cafile=str(readable_file(authorities)))
+        except ssl.SSLError as error:
+            raise ValueError(f"TIDELOG_TLS_CA is {authorities}, which has no certificate in PEM form") from error
         return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
     return http.client.HTTPConnection(host, port, timeout=timeout_s)

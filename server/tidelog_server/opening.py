@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from tidelog_server.config import Config, connections_of_address
+import structlog
+
+from tidelog_server.config import SERVICE_LINKS_HINT, Config, connections_of_address
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.process_limits import open_files_limit
@@ -19,6 +21,7 @@ from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.gate import STORE_CHECK
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 
+_log = structlog.get_logger()
 # By name: the module runs in another process, and importing it here would delay that.
 _START_CHECK: Final = "tidelog_server.node.start_check"
 
@@ -51,6 +54,8 @@ class Opening:
         """
         assert __debug__, "the server does not run with assertions disabled"
         configure_logging(config.log.level, config.log.format)
+        if config.ignored:
+            _log.warning("variables_ignored", variables=list(config.ignored), reason=SERVICE_LINKS_HINT)
         clock = clock or SystemClock()
         started_s = clock.monotonic_s()
         max_connections = connections_of_address(config.server, open_files_limit())

@@ -1,6 +1,7 @@
 """How Spark's driver and executors connect to the server: by options, else by the driver's environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tidelog import Client
 
 ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_SERVER_TIMEOUT_S: Final = 300
 MAX_SERVER_TIMEOUT_S: Final = 1_800
@@ -59,19 +61,32 @@ class Connection:
 
 
 def connection_of(options: Mapping[str, str]) -> Connection:
-    """Return the connection that the options define, with the driver's environment for those not set."""
+    """Return the connection that the options define, with the driver's environment for those not set.
+
+    Raises:
+        OptionError: A number is invalid, or a file is named by a URL, which as a path would be a folder ``s3:``.
+    """
 
     def of(name: str, variable: str) -> str:
         return options.get(name) or os.environ.get(variable, "")
+
+    def file_of(name: str, variable: str) -> str:
+        return _local(name, of(name, variable))
 
     # An option takes precedence over both variables: `token` over TIDELOG_TOKEN_FILE, `tokenFile` over TIDELOG_TOKEN.
     token_file = options.get("tokenFile") or ("" if options.get("token") else os.environ.get("TIDELOG_TOKEN_FILE", ""))
     return Connection(
         endpoint=of("endpoint", ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
         token=options.get("token") or ("" if token_file else os.environ.get("TIDELOG_TOKEN", "")),
-        token_file=token_file,
-        tls_ca=of("tlsCa", "TIDELOG_TLS_CA"),
-        tls_cert=of("tlsCert", "TIDELOG_TLS_CERT"),
-        tls_key=of("tlsKey", "TIDELOG_TLS_KEY"),
+        token_file=_local("tokenFile", token_file),
+        tls_ca=file_of("tlsCa", "TIDELOG_TLS_CA"),
+        tls_cert=file_of("tlsCert", "TIDELOG_TLS_CERT"),
+        tls_key=file_of("tlsKey", "TIDELOG_TLS_KEY"),
         server_timeout_s=number_of(options, "serverTimeout", DEFAULT_SERVER_TIMEOUT_S, 0, MAX_SERVER_TIMEOUT_S),
     )
+
+
+def _local(name: str, path: str) -> str:
+    if _SCHEME.match(path):
+        raise OptionError(f"the option '{name}' is {path!r}: expected the path of a file of each executor")
+    return path

@@ -39,7 +39,7 @@ def _what_is_wrong(endpoint: str) -> str | None:
         wrong = "has no host" if colon else "has no port"
     else:
         wrong = f"has '{host}' as its host, which is invalid" if _NOT_IN_A_HOST.search(host) else None
-    if wrong is None and not (port.isascii() and port.isdecimal() and 1 <= int(port) <= _MAX_PORT):
+    if wrong is None and not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= _MAX_PORT):
         wrong = f"has the port '{port}', which is not in 1 to {_MAX_PORT}"
     return wrong
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,8 @@ from tidelog import Appendable, AsyncProducer, AsyncTicket, Message
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.commands.vchannel_names import full_name
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.exit_codes import COMMON_CODES, ExitCode
+from tidelog_cli.files import STANDARD_INPUT, local_input, unreadable
 from tidelog_cli.output.framing import Decoder, Framing, decoder_of
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
@@ -27,6 +29,10 @@ from tidelog_cli.output.records import (
     print_records,
     show_progress,
 )
+
+InputOption = Annotated[
+    str, typer.Option("--input", "-i", parser=local_input, help="Input file; - for standard input.")
+]
 
 
 @dataclass(slots=True)
@@ -82,7 +88,7 @@ def append(
         str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
     ],
     *,
-    input_path: Annotated[str, typer.Option("--input", "-i", help="Input file; - for standard input.")] = "-",
+    input_path: InputOption = STANDARD_INPUT,
     framing: Annotated[Framing, typer.Option(help="Framing of messages in the input.")] = Framing.LINES,
     key_delim: Annotated[
         str | None,
@@ -196,13 +202,15 @@ async def _decoded(descriptor: int, decoder: Decoder) -> AsyncIterator[list[Mess
 @contextmanager
 def opened_input(path: str) -> Iterator[int]:
     """Yield a file descriptor of the input; ``-`` is standard input."""
-    if path == "-":
+    if path == STANDARD_INPUT:
         yield sys.stdin.fileno()
         return
     try:
         descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise unreadable(Path(path), error, ExitCode.NOT_FOUND) from error
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.NOT_FOUND) from error
+        raise unreadable(Path(path), error) from error
     try:
         yield descriptor
     finally:

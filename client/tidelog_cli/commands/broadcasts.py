@@ -15,6 +15,7 @@ from tidelog import (
     PermissionDeniedError,
     ResourceKey,
 )
+from tidelog_cli.commands.positions import whole_number
 from tidelog_cli.commands.vchannel_names import vchannels_of
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
@@ -134,9 +135,7 @@ def wait(
 
     Without --timeout, the command waits indefinitely.
     """
-    target = int(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
-    if isinstance(target, int) and target > _MAX_ID:
-        raise CommandError(f"invalid broadcast id {what}: expected at most {_MAX_ID}", ExitCode.USAGE)
+    target = _id_of(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
 
     async def command() -> None:
         async with connected(endpoint) as client:
@@ -204,6 +203,13 @@ def abort(
 ) -> None:
     """Stop waiting for acknowledgements and release the resource keys. The message stays in the log."""
     print_records([_row(ask(endpoint, timeout, lambda client: client.abort_broadcast(broadcast_id, reason)))], output)
+
+
+def _id_of(text: str) -> int:
+    number = whole_number(text)
+    if number is None or number > _MAX_ID:
+        raise CommandError(f"invalid broadcast id {text[:40]}: expected at most {_MAX_ID}", ExitCode.USAGE)
+    return number
 
 
 def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:

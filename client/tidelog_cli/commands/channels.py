@@ -13,6 +13,7 @@ from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.vchannel_names import full_name
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.escapes import say
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
 _DEFAULT_TIMEOUT_S = 30.0
@@ -141,7 +142,7 @@ def list_channels(
     channels = ask_all(endpoint, timeout, lambda client: client.list_channels(prefix, include_system=everything))
     if names_only:
         for channel in channels:
-            print(channel.name)
+            say(channel.name)
         return
     print_records([_summary(channel) for channel in channels], output)
 

@@ -20,7 +20,10 @@ import typer
 from tidelog_cli import http_probe, joined, own_server
 from tidelog_cli.exit_codes import CHECK_CODES, CheckCode, CommandError
 from tidelog_cli.extras import extra_of
+from tidelog_cli.files import local_path
+from tidelog_cli.invocation import invoke
 from tidelog_cli.numbers import finite, seconds
+from tidelog_cli.output.escapes import say, shown
 
 if TYPE_CHECKING:
     from tidelog import AsyncClient
@@ -181,7 +184,7 @@ def append(
 
 @app.command(epilog=CHECK_CODES)
 def backup(
-    folder: Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(parser=local_path, help="Folder of backups.", show_default=False)],
     *,
     max_age: Annotated[
         str, typer.Option(help="Critical above this age of the newest backup; warning above 80% of it; e.g. 26h or 2d.")
@@ -194,17 +197,16 @@ def backup(
 
 def run(arguments: Sequence[str]) -> int:
     """Run a check and return its exit code. ``arguments`` are those after ``check``."""
-    _verdicts.clear()
     try:
-        app(args=list(arguments), prog_name="tidelog check")
-    except SystemExit as end:
-        # Typer's code of usage errors, 2, means critical here.
-        return CheckCode.OK if end.code in (0, None) else _verdicts[0] if _verdicts else CheckCode.UNKNOWN
-    return CheckCode.OK
+        return invoke(app, arguments, "tidelog check")
+    except CommandError as error:
+        # The code of wrong arguments of other commands, 2, means critical here.
+        say(f"tidelog: {shown(error.message)}", to=sys.stderr)
+    except SystemExit:
+        # The help was printed instead.
+        pass
+    return CheckCode.UNKNOWN
 
-
-_verdicts: Final[list[CheckCode]] = []
-"""The verdict of the check that ran; empty before."""
 
 Finding = tuple[CheckCode, str, Mapping[str, float]]
 """Verdict, text, and figures; the unit is the last word of a figure's name."""
@@ -225,12 +227,12 @@ def _answer(name: str, look: Callable[[], Finding], *, as_json: bool) -> None:
     except ValueError as error:
         code, text, figures = CheckCode.UNKNOWN, str(error), {}
     if as_json:
-        print(json.dumps({"check": name, "status": code.name.lower(), "text": text, **figures}))
+        say(json.dumps({"check": name, "status": code.name.lower(), "text": text, **figures}))
     else:
         told = " ".join(f"{figure}={value}" for figure, value in figures.items())
-        print(f"{code.name} {name}: {text}" + (f" | {told}" if told else ""))
+        # One line, as plugins of monitors print: text of a server may have several.
+        say(f"{code.name} {name}: {shown(text)}" + (f" | {told}" if told else ""))
     sys.stdout.flush()
-    _verdicts.append(code)
     raise typer.Exit(int(code))
 
 
@@ -274,11 +276,13 @@ def _metrics(endpoint: str, timeout_s: float) -> dict[str, float]:
 def _client(endpoint: str, timeout_s: float) -> "AsyncClient":
     """Return a client with the credentials of the command line's variables."""
     from tidelog import AsyncClient, TlsOptions, TokenFile
+    from tidelog_cli.credential_files import check_credentials
 
     ca, cert, key = (os.environ.get(f"TIDELOG_TLS_{part}") for part in ("CA", "CERT", "KEY"))
-    tls = TlsOptions(*(Path(file) if file else None for file in (ca, cert, key))) if ca or cert or key else None
-    token_file = os.environ.get("TIDELOG_TOKEN_FILE")
-    token = TokenFile(Path(token_file)) if token_file else os.environ.get("TIDELOG_TOKEN") or None
+    tls = TlsOptions(*(local_path(file) if file else None for file in (ca, cert, key))) if ca or cert or key else None
+    token_file = local_path(path) if (path := os.environ.get("TIDELOG_TOKEN_FILE")) else None
+    token = TokenFile(token_file) if token_file else os.environ.get("TIDELOG_TOKEN") or None
+    check_credentials(tls, token, token_file)
     return AsyncClient(endpoint, timeout_s=timeout_s, tls=tls, token=token)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.output.escapes import shown
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -20,5 +21,5 @@ def confirm(question: str, *, refusal: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError("cannot ask for confirmation without a terminal: pass --yes", ExitCode.USAGE)
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(shown(question), err=True):
         raise CommandError(refusal, ExitCode.FAILURE)

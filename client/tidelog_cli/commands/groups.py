@@ -12,6 +12,7 @@ from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import START_HELP, parse_start
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all
 from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.output.escapes import say
 from tidelog_cli.output.records import Output, OutputOption, QuietOption, Record, chosen_output, note, print_records
 
 _DEFAULT_TIMEOUT_S = 30.0
@@ -95,7 +96,7 @@ def list_groups(
     groups = ask_all(endpoint, timeout, lambda client: client.list_groups(prefix, channel=channel))
     if names_only:
         for group in groups:
-            print(group.name)
+            say(group.name)
         return
     print_records([_summary(group) for group in groups], output)
 

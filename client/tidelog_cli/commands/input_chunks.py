@@ -6,6 +6,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeVar
 
+from tidelog_cli.exit_codes import CommandError, ExitCode
+
 _CHUNK_BYTES: Final = 1 << 18
 _QUEUED_ITEMS: Final = 4
 _Item = TypeVar("_Item", bound="bytes | list[bytes]")
@@ -17,7 +19,7 @@ def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
     Why ``os.read``: a daemon thread that dies inside a buffered reader crashes the process.
 
     Raises:
-        OSError: Reading failed.
+        CommandError: Reading failed.
     """
     return read_items(lambda: os.read(descriptor, _CHUNK_BYTES))
 
@@ -29,7 +31,8 @@ async def read_items(next_item: Callable[[], _Item]) -> AsyncIterator[_Item]:
     for it at exit.
 
     Raises:
-        Exception: What ``next_item`` raised.
+        CommandError: Reading failed: ``next_item`` raised OSError.
+        Exception: Another one that ``next_item`` raised.
     """
     loop = asyncio.get_running_loop()
     items: asyncio.Queue[_Item | Exception] = asyncio.Queue()
@@ -50,6 +53,8 @@ async def read_items(next_item: Callable[[], _Item]) -> AsyncIterator[_Item]:
 
     threading.Thread(target=pump, name="input", daemon=True).start()
     while item := await items.get():
+        if isinstance(item, OSError):
+            raise CommandError(f"cannot read the input: {item.strerror or item}", ExitCode.USAGE) from item
         if isinstance(item, Exception):
             raise item
         room.release()

@@ -38,7 +38,6 @@ async def frames_of(descriptor: int, content_type: str) -> AsyncIterator[list[by
 
     Raises:
         CommandError: The content type is unknown, or the input does not consist of such frames.
-        OSError: Reading failed.
     """
     if content_type == "none":
         whole = decoder_of(Framing.NONE)

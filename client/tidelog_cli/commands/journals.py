@@ -1,7 +1,6 @@
 """``tidelog journal``: list, create, change and remove journals, and append and read their frames."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,13 +18,15 @@ from tidelog.admin.journal_types import (
 )
 from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
 from tidelog.admin.selectors import parse_label_selector
-from tidelog_cli.commands.append import Appended, opened_input
+from tidelog_cli.commands.append import Appended, InputOption, opened_input
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.scan import Printed, print_all, scanned
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.output.framing import Framing
+from tidelog_cli.files import STANDARD_INPUT, local_path, read_text
+from tidelog_cli.output.escapes import say
+from tidelog_cli.output.framing import Framing, json_in
 from tidelog_cli.output.messages import printer_of
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
@@ -83,7 +84,7 @@ def list_journals(
     journals = _selected(endpoint, timeout, selector)
     if names_only:
         for journal in journals:
-            print(journal.name)
+            say(journal.name)
         return
     print_records([_summary(journal) for journal in journals], output)
 
@@ -101,6 +102,7 @@ def apply(
         Path | None,
         typer.Option(
             "--specs",
+            parser=local_path,
             help="File with one JSON object per line, such as the output of `journal ls -o jsonl`. Its `revision` is "
             "the expected one; with `delete` true the journal is deleted.",
             show_default=False,
@@ -130,7 +132,7 @@ def apply(
 def append(
     name: JournalArgument,
     *,
-    input_path: Annotated[str, typer.Option("--input", "-i", help="Input file; - for standard input.")] = "-",
+    input_path: InputOption = STANDARD_INPUT,
     framing: Annotated[
         str | None,
         typer.Option(
@@ -296,16 +298,12 @@ def _labels(texts: Iterable[str]) -> LabelSet:
 
 def _changes_in(path: Path) -> list[JournalChange]:
     """Return the changes in a file of JSON lines. Raises CommandError."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {path}: {error}", ExitCode.NOT_FOUND) from error
     changes = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
-                changes.append(_change_of(json.loads(line)))
-            except (ValueError, TypeError, KeyError) as error:
+                changes.append(_change_of(json_in(line, number, str(path))))
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
                 raise CommandError(
                     f"line {number} of {path} is not a specification ({error!r}): expected an object with `name`, and "
                     "optionally `labels` as a list of NAME=VALUE, `revision` and `delete`",

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 import tidelog
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.files import local_path
 from tidelog_cli.local_spark import check_java, spark_session
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import (
@@ -60,7 +61,9 @@ ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read on
 AsOfOption = Annotated[
     int | None, typer.Option(help="Read the log as of this tick, inclusive. Default: now.", show_default=False)
 ]
-HtmlOption = Annotated[Path | None, typer.Option(help="Also write the report to this HTML file.", show_default=False)]
+HtmlOption = Annotated[
+    Path | None, typer.Option(parser=local_path, help="Also write the report to this HTML file.", show_default=False)
+]
 
 _CODES: Final = f"{COMMON_CODES} Here 9 means that there are findings."
 _LOCAL: Final = "local[*]"

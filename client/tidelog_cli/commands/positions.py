@@ -11,9 +11,19 @@ from tidelog_cli.exit_codes import CommandError, ExitCode
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_MAX_DIGITS: Final = len(str(1 << 64))
 POSITION_HELP: Final = "a tick, @TIME (@2026-01-31T12:00:00Z) or @-AGO (@-1h30m)"
 _ENDS: Final = {"earliest": At.earliest(), "latest": At.latest()}
 START_HELP: Final = "earliest, latest, tick:N, id:HEX, time:2026-01-31T12:00:00Z, or -AGO (-1h30m)"
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that ``text`` denotes in decimal digits; None if it denotes none of 1 to 2**64 - 1.
+
+    Ordering: the length first, because ``int`` refuses thousands of digits with an error of its own.
+    """
+    is_short = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return int(text) if is_short and 0 < int(text) < 1 << 64 else None
 
 
 def parse_duration(text: str) -> timedelta:

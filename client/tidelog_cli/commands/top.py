@@ -12,6 +12,7 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from tidelog import AsyncClient
 from tidelog_cli import http_probe, own_server
@@ -19,6 +20,7 @@ from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, connected, 
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.metrics_text import samples
 from tidelog_cli.numbers import seconds
+from tidelog_cli.output.escapes import shown
 from tidelog_cli.output.records import Output, OutputOption, chosen_output
 
 _ACK: Final = "tidelog_append_ack_seconds_bucket"
@@ -171,7 +173,7 @@ def _ranking(title: str, unit: str, values: object) -> Table:
     table.add_column("name")
     table.add_column(unit, justify="right")
     for name, value in values.items():
-        table.add_row(name, _shown(value))
+        table.add_row(Text(shown(name)), _shown(value))
     return table
 
 

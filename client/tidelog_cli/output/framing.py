@@ -141,6 +141,33 @@ def message_of_json(fields: Mapping[str, Any]) -> Message:
     )
 
 
+def json_in(line: bytes | str, number: int, source: str = "the input") -> Any:
+    """Return the value of a line of JSON.
+
+    Raises:
+        CommandError: The line is not JSON, or has half a character; the error names its number.
+    """
+    try:
+        found = json.loads(line)
+        # A pair of UTF-16 without its other half is valid JSON, but no text that could be encoded.
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise CommandError(f"line {number} of {source} has half of a surrogate pair", ExitCode.USAGE) from error
+    except RecursionError as error:
+        raise CommandError(f"line {number} of {source} is nested too deeply", ExitCode.USAGE) from error
+    except ValueError as error:
+        raise CommandError(
+            f"line {number} of {source} is not valid JSON: {_problem(error)}. Use --framing lines for plain text",
+            ExitCode.USAGE,
+        ) from error
+    return found
+
+
+def _problem(error: ValueError) -> str:
+    # The line that json counts is that of the text it got, which is one line.
+    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
 class _Lines:
     r"""Decoder of ``lines``; a non-empty last line may lack its ``\n``."""
 
@@ -186,13 +213,7 @@ class _JsonLines:
             self._count += 1
             if not line.payload.strip():
                 continue
-            try:
-                fields = json.loads(line.payload)
-            except ValueError as error:
-                raise CommandError(
-                    f"line {self._count} of the input is not valid JSON ({error}): use --framing lines for plain text",
-                    ExitCode.USAGE,
-                ) from error
+            fields = json_in(line.payload, self._count)
             if not isinstance(fields, dict):
                 raise CommandError(f"line {self._count} of the input is not a JSON object", ExitCode.USAGE)
             try:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from tidelog import StoredMessage
+from tidelog_cli.output.escapes import say, say_bytes, shown
 from tidelog_cli.output.framing import Framing, encode_payload, json_of_message
 from tidelog_cli.output.records import Output
 
@@ -42,8 +43,9 @@ class _JsonLines:
     """One object per line."""
 
     def print(self, messages: Iterable[StoredMessage]) -> None:
-        lines = (json.dumps(json_of_message(message), ensure_ascii=False) + "\n" for message in messages)
-        sys.stdout.write("".join(lines))
+        lines = [json.dumps(json_of_message(message), ensure_ascii=False) for message in messages]
+        if lines:
+            say("\n".join(lines))
         sys.stdout.flush()
 
     def finish(self) -> None:
@@ -58,7 +60,7 @@ class _Json:
 
     def print(self, messages: Iterable[StoredMessage]) -> None:
         for message in messages:
-            sys.stdout.write(self._separator + json.dumps(json_of_message(message), ensure_ascii=False))
+            say(self._separator + json.dumps(json_of_message(message), ensure_ascii=False), end="")
             self._separator = ",\n"
         sys.stdout.flush()
 
@@ -73,8 +75,7 @@ class _Text:
         self._framing = framing
 
     def print(self, messages: Iterable[StoredMessage]) -> None:
-        sys.stdout.buffer.write(b"".join(encode_payload(message.payload, self._framing) for message in messages))
-        sys.stdout.buffer.flush()
+        say_bytes(b"".join(encode_payload(message.payload, self._framing) for message in messages))
 
     def finish(self) -> None:
         """No-op."""
@@ -94,15 +95,9 @@ class _Table:
         for message in messages:
             time = message.tick.time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
             key = shown(message.key) if message.key is not None else ""
-            head = f"{message.tick:<19} {time} {message.vchannel:<16} {message.type:>4} {key:<12} "
+            head = f"{message.tick:<19} {time} {shown(message.vchannel):<16} {message.type:>4} {key:<12} "
             print(head + shown(message.payload)[: max(_MIN_PAYLOAD_COLUMNS, self._width - len(head))])
         sys.stdout.flush()
 
     def finish(self) -> None:
         """No-op."""
-
-
-def shown(content: bytes) -> str:
-    """Return bytes as text, with characters escaped that a terminal would interpret."""
-    text = content.decode("utf-8", "backslashreplace")
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

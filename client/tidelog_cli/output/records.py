@@ -14,8 +14,10 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidelog.json_text import json_text
+from tidelog_cli.output.escapes import say, shown
 
 
 class Output(StrEnum):
@@ -63,19 +65,19 @@ def print_records(records: Sequence[Record], output: Output | None, *, title: st
         case Output.TABLE:
             _print_table(records, title)
         case Output.JSON:
-            print(json_text(list(records), indent=2))
+            say(json_text(list(records), indent=2))
         case Output.JSONL:
             for record in records:
-                print(json_text(record))
+                say(json_text(record))
         case Output.TEXT:
             for record in records:
-                print("\t".join(_cell(value) for value in record.values()))
+                say("\t".join(_cell(value) for value in record.values()))
 
 
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a note about the run on stderr, unless ``quiet``."""
     if not quiet:
-        print(text, file=sys.stderr)
+        say(text, to=sys.stderr)
 
 
 def show_progress(*, no_progress: bool, quiet: bool) -> bool:
@@ -122,15 +124,15 @@ def _fits(records: Sequence[Record], names: Sequence[str], width: int) -> bool:
 
 def _is_text(records: Sequence[Record], name: str) -> bool:
     """Return whether a column holds text, which may wrap; numbers and names may not, because people copy them."""
-    return any(" " in _cell(record[name]) for record in records)
+    return any(" " in _shown_cell(record[name]) for record in records)
 
 
 def _widest(records: Sequence[Record], name: str) -> int:
-    return max(len(name), *(cell_len(line) for record in records for line in _cell(record[name]).splitlines()), 0)
+    return max(len(name), *(cell_len(_shown_cell(record[name])) for record in records))
 
 
 def _longest_word(records: Sequence[Record], name: str) -> int:
-    words = [*name.split("_"), *(word for record in records for word in _cell(record[name]).split())]
+    words = [*name.split("_"), *(word for record in records for word in _shown_cell(record[name]).split())]
     return max(map(cell_len, words))
 
 
@@ -147,7 +149,7 @@ def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -
             overflow="fold",
         )
     for record in records:
-        table.add_row(*(_cell(record[name]) for name in names))
+        table.add_row(*(Text(_shown_cell(record[name])) for name in names))
     return table
 
 
@@ -157,8 +159,13 @@ def _upright_table(record: Record, names: Sequence[str], title: str | None) -> T
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name in names:
-        table.add_row(name.replace("_", " "), _cell(record[name]))
+        table.add_row(name.replace("_", " "), Text(_shown_cell(record[name])))
     return table
+
+
+def _shown_cell(value: object) -> str:
+    """Return a value for a cell of a table. Why the callers make it a Text: Rich reads a str as markup."""
+    return shown(_cell(value))
 
 
 def _cell(value: object) -> str:

@@ -27,6 +27,7 @@ from tidelog_cli.commands.positions import parse_moment
 from tidelog_cli.commands.version import installed_versions
 from tidelog_cli.connection import EndpointOption, connected, refused
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.files import local_path
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_cli.output.records import NoProgressOption, OutputOption, QuietOption, note, print_records, show_progress
@@ -44,7 +45,7 @@ _NICENESS: Final = 10
 _DEFAULT_RATE: Final = "32MiB"
 _EPILOG: Final = f"{COMMON_CODES} 65 if a backup is damaged."
 
-_FolderArgument = Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)]
+_FolderArgument = Annotated[Path, typer.Argument(parser=local_path, help="Folder of backups.", show_default=False)]
 _RateOption = Annotated[
     str, typer.Option("--rate", help="Maximum read rate in bytes per second, e.g. 64MiB; 0 for no limit.")
 ]
@@ -146,7 +147,10 @@ def verify(
 
 def restore(
     folder: _FolderArgument,
-    target: Annotated[Path, typer.Argument(help="Data folder to create; must be new or empty.", show_default=False)],
+    target: Annotated[
+        Path,
+        typer.Argument(parser=local_path, help="Data folder to create; must be new or empty.", show_default=False),
+    ],
     *,
     backup: Annotated[str | None, typer.Option("--backup", help="Backup to restore. Default: newest.")] = None,
     to_tick: Annotated[

@@ -39,6 +39,10 @@ def show(context: typer.Context, config: ConfigOption = None, output: OutputOpti
 
 def validate(context: typer.Context, config: ConfigOption = None, quiet: QuietOption = False) -> None:
     """Check the settings of file, environment and flags without starting a server."""
+    from tidelog_server.config import SERVICE_LINKS_HINT
+
     effective = effective_config(config, context.args)
     changed = sum(origin != "built-in" for origin in effective.origins.values())
+    if effective.ignored:
+        note(f"ignored {', '.join(effective.ignored)}: {SERVICE_LINKS_HINT}")
     note(f"the configuration is valid: {changed} of {len(effective.origins)} settings changed", quiet=quiet)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.files import local_path
 
 if TYPE_CHECKING:
     # The configuration needs the extra `server`, the client commands do not.
     from tidelog_server.config import Config
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", envvar="TIDELOG_CONFIG", help="TOML file of settings.")
+    Path | None,
+    typer.Option("--config", "-c", envvar="TIDELOG_CONFIG", parser=local_path, help="TOML file of settings."),
 ]
 # Flags of settings are passed to the configuration, which validates them and suggests the closest name.
 TAKES_SETTINGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -58,4 +60,4 @@ def effective_config(path: Path | None, arguments: Sequence[str]) -> "Config":
     try:
         return load_config(path, os.environ, parse_settings(arguments))
     except ConfigError as error:
-        raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
+        raise CommandError(error.problems, ExitCode.BAD_CONFIG) from error

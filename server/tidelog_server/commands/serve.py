@@ -18,6 +18,7 @@ import typer
 
 from tidelog_cli import event_loop
 from tidelog_cli.exit_codes import SERVE_CODES, CommandError, ExitCode
+from tidelog_cli.invocation import invoke
 from tidelog_cli.output.records import note
 from tidelog_server.commands.config_flags import (
     SETTINGS_HELP,
@@ -27,6 +28,7 @@ from tidelog_server.commands.config_flags import (
     parse_settings,
 )
 from tidelog_server.commands.folder_codes import code_of_folder
+from tidelog_server.core.addresses import address_text
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.errors.storage import StorageUnreadableError
@@ -56,13 +58,17 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings=TAKES_SETTINGS, epilog=f"{SETTINGS_HELP} {SERVE_CODES}")(serve)
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the command without loading the other commands. ``arguments`` begin with ``serve``."""
+def run(arguments: Sequence[str]) -> int:
+    """Run the command without loading the other commands, and return the exit code. ``arguments`` begin with ``serve``.
+
+    Raises:
+        CommandError: The arguments are wrong, or the server cannot start.
+    """
     app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
     # Without a callback, Typer would drop the name of an app's only command.
     app.callback()(lambda: None)
     register(app)
-    app(args=list(arguments), prog_name="tidelog")
+    return invoke(app, arguments, "tidelog")
 
 
 def serve(context: typer.Context, config: ConfigOption = None) -> None:
@@ -208,7 +214,7 @@ async def _start(config: "Config", *, is_again: bool = False) -> "Server":
     try:
         return await _started(config, None if is_again else Opening.begin(config))
     except ConfigError as error:
-        raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
+        raise CommandError(error.problems, ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except TaskFailedError as error:
@@ -281,7 +287,8 @@ def _system_failure(error: OSError, config: "Config") -> CommandError:
 def _address_advice(error: OSError, config: "Config") -> str:
     server = config.server
     return (
-        f"cannot listen on {server.host}:{server.grpc_port} (gRPC) and {server.http_host}:{server.http_port} "
+        f"cannot listen on {address_text(server.host, server.grpc_port)} (gRPC) and "
+        f"{address_text(server.http_host, server.http_port)} "
         f"(HTTP): {error.strerror or error}. Stop the process that listens there, or choose other ports with "
         "--server.grpc_port and --server.http_port (0 for any free port)"
     )

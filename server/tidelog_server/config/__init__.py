@@ -2,6 +2,7 @@
 
 from tidelog_server.config.connections import connections_of_address
 from tidelog_server.config.error import ConfigError
+from tidelog_server.config.layers import SERVICE_LINKS_HINT
 from tidelog_server.config.load import BUILT_IN, Config, load_config
 from tidelog_server.config.reload import ReloadablePart, Reloader, ReloadOutcome, ReloadRefusedError
 from tidelog_server.config.settings import (
@@ -20,6 +21,7 @@ from tidelog_server.config.settings import (
 
 __all__ = [
     "BUILT_IN",
+    "SERVICE_LINKS_HINT",
     "AuthSettings",
     "Config",
     "ConfigError",

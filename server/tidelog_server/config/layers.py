@@ -14,6 +14,7 @@ from typing import Final
 
 from tidelog_server.config.error import ConfigError
 from tidelog_server.config.settings import SECTIONS
+from tidelog_server.core.limits import MAX_CONFIG_BYTES
 
 PREFIX: Final = "TIDELOG_"
 
@@ -23,9 +24,12 @@ OTHER_VARIABLES: Final = frozenset(
         "TIDELOG_CONFIG",  # Path of the configuration file.
         "TIDELOG_ENDPOINT",  # Address that client commands connect to.
         "TIDELOG_FAILPOINT",  # Crash tests only, see runtime.failpoints.
+        "TIDELOG_GAZETTE_FAILPOINT",  # The same for consumers of journals.
+        "TIDELOG_HTTP_ENDPOINT",  # Address that `tidelog check` and `tidelog top` connect to.
         "TIDELOG_HYPOTHESIS",  # Search time of the tests; the servers that they start inherit it.
         "TIDELOG_NO_PROGRESS",
         "TIDELOG_OUTPUT",
+        "TIDELOG_PULSAR_TOKEN",  # Token of `tidelog doctor --pulsar` and `tidelog bench msgstream --pulsar`.
         "TIDELOG_QUIET",
         "TIDELOG_TIMEOUT",
         # Credentials and certificates of client commands, see cli.connection.
@@ -41,6 +45,24 @@ KEYS: Final = frozenset(f"{section}.{name}" for section, model in SECTIONS.items
 
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_.\"'\- ]+?)\s*\]")
 _ASSIGNMENT: Final = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
+
+
+# Kubernetes sets these in each pod for each service of its namespace, here for one called tidelog or tidelog-...
+_ADDRESS: Final = "[0-9a-fA-F.:\\[\\]]+"
+_SERVICE_LINKS: Final = tuple(
+    (re.compile(f"TIDELOG_([A-Z0-9_]+_)?{name}"), re.compile(value))
+    for name, value in (
+        ("SERVICE_HOST", _ADDRESS),
+        ("SERVICE_PORT(_[A-Z0-9_]+)?", "[0-9]{1,5}"),
+        ("PORT(_[0-9]{1,5}_(TCP|UDP|SCTP))?", f"(tcp|udp|sctp)://{_ADDRESS}:[0-9]{{1,5}}"),
+        ("PORT_[0-9]{1,5}_(TCP|UDP|SCTP)_PROTO", "tcp|udp|sctp"),
+        ("PORT_[0-9]{1,5}_(TCP|UDP|SCTP)_PORT", "[0-9]{1,5}"),
+        ("PORT_[0-9]{1,5}_(TCP|UDP|SCTP)_ADDR", _ADDRESS),
+    )
+)
+SERVICE_LINKS_HINT: Final = (
+    "Kubernetes sets them for a service of that name; enableServiceLinks: false in the pod turns them off"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +87,14 @@ def read_file(path: Path) -> list[Assignment]:
         ConfigError: The file cannot be read, is not valid TOML, or has unknown keys.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _text_of(path)
         tables = tomllib.loads(text)
     except OSError as error:
         raise ConfigError([f"cannot read the configuration file {path}: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ConfigError([f"{path} is nested too deeply for a configuration file"]) from error
+    except ValueError as error:
+        # Of TOML, of UTF-8, or of a number with thousands of digits.
         raise ConfigError([f"{path} is not a valid TOML file: {error}"]) from error
     lines = _lines_of_keys(text)
     assignments = [
@@ -78,19 +103,40 @@ def read_file(path: Path) -> list[Assignment]:
     return _known(assignments, {key: key for key in KEYS})
 
 
+def _text_of(path: Path) -> str:
+    """Return the content of a file. Raises OSError, or ConfigError if it is too long; that of a device has no end."""
+    with path.open("rb") as file:
+        content = file.read(MAX_CONFIG_BYTES + 1)
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ConfigError([f"{path} has more than {MAX_CONFIG_BYTES} bytes: expected a configuration file"])
+    return content.decode()
+
+
 def read_environment(environ: Mapping[str, str]) -> list[Assignment]:
     """Return the assignments in the variables that begin with ``TIDELOG_``.
 
     Raises:
-        ConfigError: Such a variable is neither a setting nor one of OTHER_VARIABLES.
+        ConfigError: Such a variable is neither a setting, nor one of OTHER_VARIABLES, nor a service link.
     """
     spellings = {PREFIX + key.upper().replace(".", "__"): key for key in KEYS}
     assignments = [
         Assignment(name, value, f"environment {name}")
         for name, value in sorted(environ.items())
-        if name.startswith(PREFIX) and name not in OTHER_VARIABLES
+        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and not is_service_link(name, value)
     ]
     return _known(assignments, spellings, extra=OTHER_VARIABLES)
+
+
+def service_links(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that are ignored because they are service links of Kubernetes."""
+    return tuple(sorted(name for name, value in environ.items() if is_service_link(name, value)))
+
+
+def is_service_link(name: str, value: str) -> bool:
+    """Return whether a variable has the name and the value of a service link; a setting has two underscores."""
+    return "__" not in name and any(
+        links.fullmatch(name) and values.fullmatch(value) for links, values in _SERVICE_LINKS
+    )
 
 
 def read_flags(flags: Mapping[str, str]) -> list[Assignment]:
@@ -153,7 +199,7 @@ def _lines_of_keys(text: str) -> dict[str, int]:
     """Return the line number of each key, from 1, where a regular expression finds it; tomllib reports no lines."""
     lines: dict[str, int] = {}
     table = ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.match(line):
             table = _bare(header[1]) + "."
         elif assignment := _ASSIGNMENT.match(line):

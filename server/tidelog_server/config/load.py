@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tidelog_server.config.error import ConfigError
-from tidelog_server.config.layers import KEYS, Assignment, read_environment, read_file, read_flags
+from tidelog_server.config.layers import KEYS, Assignment, read_environment, read_file, read_flags, service_links
 from tidelog_server.config.settings import (
     SECTIONS,
     AuthSettings,
@@ -39,6 +39,7 @@ class Config:
         origins: Source of each ``section.name``: ``built-in``, ``tidelog.toml:3``, ``environment TIDELOG_LOG__LEVEL``
             or ``flag --log.level``.
         texts: Value of each ``section.name`` as text.
+        ignored: Environment variables that were ignored, because Kubernetes sets them for a service.
     """
 
     server: ServerSettings
@@ -55,6 +56,7 @@ class Config:
     tracing: TracingSettings
     origins: Mapping[str, str]
     texts: Mapping[str, str]
+    ignored: Sequence[str] = ()
 
     def on_ports(self, grpc_port: int, http_port: int) -> "Config":
         """Return the same configuration with the ports that a server listens on."""
@@ -77,7 +79,8 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
     assignments = _effective(path, environ, flags)
     sections = _validated(assignments)
     _check_relations(sections, assignments)
-    return _build(sections, {key: item.origin for key, item in assignments.items()})
+    config = _build(sections, {key: item.origin for key, item in assignments.items()})
+    return replace(config, ignored=service_links(environ))
 
 
 def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:

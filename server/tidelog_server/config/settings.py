@@ -13,9 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
-from tidelog_server.config.values import Bytes, FilePath, check_boolean, check_number, check_whole_number
+from tidelog_server.config.values import (
+    NONE,
+    Bytes,
+    FilePath,
+    Host,
+    OptionalPath,
+    OptionalPathOrUrl,
+    OptionalText,
+    check_boolean,
+    check_number,
+    check_whole_number,
+)
 from tidelog_server.core.limits import (
     DEFAULT_BLOB_GRACE_S,
     MAX_BATCH_BYTES_CEILING,
@@ -29,16 +40,13 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.nodes import is_node_id
 
 _DEFAULT_LIMITS = Limits()
-_ADDRESS = re.compile(r"[^\s,]+:[0-9]{1,5}")
+# An IPv6 address is in brackets; without them, its last part could be the port.
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 
 _PATH = re.compile(r"(?!/api/v1(?:/|$))(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
 _TAKEN_PATHS = ("livez", "readyz", "metrics")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
-
-NONE = "none"
-# A setting that may be empty, which is shown as NONE; what is shown can be loaded again.
-OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value == NONE else value)]
 
 
 _CHECKS: Final[dict[object, Callable[[object], object]]] = {
@@ -63,9 +71,9 @@ class Section(BaseModel):
 class ServerSettings(Section):
     """``[server]``: listening addresses, connections and shutdown."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="address that gRPC listens on: host name or IP address")
+    host: Host = Field("127.0.0.1", min_length=1, description="address that gRPC listens on: host name or IP address")
     grpc_port: Port = Field(7420, description="gRPC port, 0 to 65535; 0 chooses a free port")
-    http_host: str = Field(
+    http_host: Host = Field(
         "127.0.0.1", min_length=1, description="address that the health and metrics server listens on"
     )
     http_port: Port = Field(7421, description="port of health and metrics, 0 to 65535; 0 chooses a free port")
@@ -113,10 +121,10 @@ class MetadataSettings(Section):
     etcd_endpoints: OptionalText = Field("", description="etcd addresses, host:port, separated by commas")
     etcd_prefix: str = Field("/", min_length=1, description="prefix of all keys in etcd")
     etcd_username: OptionalText = Field("", description="etcd user; empty: no authentication")
-    etcd_password_file: OptionalText = Field("", description="file with the etcd user's password in its first line")
-    etcd_ca: OptionalText = Field("", description="CA file for etcd's certificate, PEM; turns TLS on")
-    etcd_cert: OptionalText = Field("", description="file of this node's client certificate for etcd, PEM")
-    etcd_key: OptionalText = Field("", description="file of the private key of etcd_cert, PEM")
+    etcd_password_file: OptionalPath = Field("", description="file with the etcd user's password in its first line")
+    etcd_ca: OptionalPath = Field("", description="CA file for etcd's certificate, PEM; turns TLS on")
+    etcd_cert: OptionalPath = Field("", description="file of this node's client certificate for etcd, PEM")
+    etcd_key: OptionalPath = Field("", description="file of the private key of etcd_cert, PEM")
 
     def endpoints(self) -> tuple[str, ...]:
         """Return the addresses of etcd."""
@@ -134,8 +142,8 @@ class ClusterSettings(Section):
     peer_address: OptionalText = Field(
         "", description="host:port at which other nodes reach this node; empty: cluster.advertise"
     )
-    ca: OptionalText = Field("", description="CA file for other nodes' certificates, PEM; turns on TLS to them")
-    token_file: OptionalText = Field("", description="file of the token for calls to other nodes")
+    ca: OptionalPath = Field("", description="CA file for other nodes' certificates, PEM; turns on TLS to them")
+    token_file: OptionalPath = Field("", description="file of the token for calls to other nodes")
     start_timeout_s: float = Field(60.0, gt=0, le=86_400, description="maximum seconds that a start waits for etcd")
 
 
@@ -230,10 +238,10 @@ class LogSettings(Section):
 class TlsSettings(Section):
     """``[tls]``: encryption. Files are reloaded when they change."""
 
-    cert: OptionalText = Field("", description="file of the server's certificate and its chain, PEM; empty: no TLS")
-    key: OptionalText = Field("", description="file of the private key of tls.cert, PEM")
-    client_ca: OptionalText = Field("", description="CA file, PEM; if set, clients need a certificate signed by it")
-    deny_list: OptionalText = Field(
+    cert: OptionalPath = Field("", description="file of the server's certificate and its chain, PEM; empty: no TLS")
+    key: OptionalPath = Field("", description="file of the private key of tls.cert, PEM")
+    client_ca: OptionalPath = Field("", description="CA file, PEM; if set, clients need a certificate signed by it")
+    deny_list: OptionalPath = Field(
         "", description="file of denied client certificates: a serial or SPIFFE id per line"
     )
 
@@ -242,10 +250,12 @@ class AuthSettings(Section):
     """``[auth]``: authentication and authorization."""
 
     kind: Literal["off", "on"] = Field("off", description="on: calls need credentials and grants")
-    grants: OptionalText = Field("", description="file of grants for signed tokens and client certificates, TOML")
+    grants: OptionalPath = Field("", description="file of grants for signed tokens and client certificates, TOML")
     jwt_issuer: OptionalText = Field("", description="required issuer (iss) of signed tokens (JWT)")
     jwt_audience: OptionalText = Field("", description="required audience (aud) of signed tokens: this server")
-    jwt_jwks: OptionalText = Field("", description="file or https URL of the keys of signed tokens; empty: refuse them")
+    jwt_jwks: OptionalPathOrUrl = Field(
+        "", description="file or https URL of the keys of signed tokens; empty: refuse them"
+    )
     jwt_leeway_s: int = Field(30, ge=0, le=300, description="allowed clock difference in seconds, 0 to 300")
     jwt_max_lifetime_s: int = Field(
         3_600, ge=60, le=86_400, description="maximum lifetime of signed tokens, in seconds"

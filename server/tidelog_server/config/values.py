@@ -6,12 +6,17 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ByteSize
 
+NONE: Final = "none"
+"""How a setting that is empty is shown; what is shown can be loaded again."""
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _NUMBER: Final = re.compile(
     r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE
 )
 # Accepted here: ``allow_inf_nan`` refuses them with a better message.
 _NOT_FINITE: Final = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
+_WEB: Final = re.compile("https?://")
+_BRACKETED: Final = re.compile(r"\[([0-9A-Fa-f:.]+(?:%\w+)?)\]", re.ASCII)
 _UNIT: Final = "[kmgtpe]i?b"
 # There is no fraction of a byte, so a fraction needs a unit.
 _SIZE: Final = re.compile(
@@ -51,8 +56,28 @@ def _check_size(value: object) -> object:
 
 def _check_path(value: object) -> object:
     if isinstance(value, Path) or (isinstance(value, str) and value.strip() and "\0" not in value):
-        return value
+        return _check_scheme(value)
     raise ValueError("a path; '.' is the working directory of the server")
+
+
+def _check_scheme(value: Path | str) -> Path | str:
+    """Return ``value`` unless it begins with a scheme: as a path, a URL of an object store is a folder ``s3:``."""
+    if _SCHEME.match(str(value)) is None:
+        return value
+    raise ValueError("a path of this machine: URLs are not supported; write ./ before a name with a colon")
+
+
+def _check_path_or_url(value: object) -> object:
+    return value if isinstance(value, str) and _WEB.match(value) else _check_optional_path(value)
+
+
+def _check_optional_path(value: object) -> object:
+    return "" if value in ("", NONE) else str(_check_path(value))
+
+
+def _without_brackets(value: object) -> object:
+    found = _BRACKETED.fullmatch(value) if isinstance(value, str) else None
+    return value if found is None else found[1]
 
 
 Bytes = Annotated[ByteSize, BeforeValidator(_check_size)]
@@ -60,3 +85,15 @@ Bytes = Annotated[ByteSize, BeforeValidator(_check_size)]
 
 FilePath = Annotated[Path, BeforeValidator(_check_path)]
 """A path that is not empty: an empty one would mean the working directory."""
+
+OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value == NONE else value)]
+"""A text that may be empty, which is shown as NONE."""
+
+OptionalPath = Annotated[str, BeforeValidator(_check_optional_path)]
+"""The path of a file; empty, shown as NONE, without one."""
+
+OptionalPathOrUrl = Annotated[str, BeforeValidator(_check_path_or_url)]
+"""As OptionalPath, or the URL of a file on a web server."""
+
+Host = Annotated[str, BeforeValidator(_without_brackets)]
+"""A host name or an IP address; an IPv6 address may be in brackets, as in a URL."""

@@ -6,6 +6,9 @@ from typing import Final
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+
+MAX_CONFIG_BYTES: Final = MIB
+"""Size of a configuration file."""
 WHOLE_PERCENT: Final = 100
 
 # Names and metadata.

@@ -165,6 +165,10 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ),
         ({"channel": "a", "endingTimestamp": "2026-03-01"}, "has no time zone"),
         ({"channel": "a", "timestampAsOf": "2026-03-01 12:00:00"}, "has no time zone"),
+        *(
+            ({"channel": "a", name: "s3://bucket/x"}, f"'{name}' is 's3://bucket/x': expected the path of a file")
+            for name in ("tlsCa", "tlsCert", "tlsKey", "tokenFile")
+        ),
         ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "expected a time from 1970"),
         ({"channel": "a", "minPartitions": "0"}, "whole number from 1 to 100000"),
         ({"channel": "a", "failOnDataLoss": "maybe"}, "expected true or false"),

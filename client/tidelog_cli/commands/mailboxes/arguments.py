@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog_cli.commands.positions import moment_ago, parse_moment
+from tidelog_cli.commands.positions import moment_ago, parse_moment, whole_number
 from tidelog_cli.exit_codes import CommandError, ExitCode
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -21,9 +21,10 @@ def parse_ids(texts: list[str] | None) -> list[int]:
     """
     ids = []
     for text in texts or ():
-        if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 64):
+        number = whole_number(text)
+        if number is None:
             raise CommandError(f"invalid id '{text[:40]}': expected that of a message, a number", ExitCode.USAGE)
-        ids.append(int(text))
+        ids.append(number)
     return ids
 
 

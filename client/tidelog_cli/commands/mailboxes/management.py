@@ -13,6 +13,7 @@ from tidelog_cli.commands.mailboxes.arguments import DEFAULT_TIMEOUT_S, MailboxA
 from tidelog_cli.commands.mailboxes.settings import with_settings
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.output.escapes import say
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 
 NamesArgument = Annotated[
@@ -80,7 +81,7 @@ def list_mailboxes(
     mailboxes = ask(endpoint, timeout, lambda client: client.mailboxes.list(prefix))
     if names_only:
         for mailbox in mailboxes:
-            print(mailbox.name)
+            say(mailbox.name)
         return
     print_records([_summary(mailbox) for mailbox in mailboxes], output)
 

@@ -1,7 +1,6 @@
 """``tidelog mailbox send``, ``fetch``, ``ack``, ``headers`` and ``peek``: the messages of a mailbox."""
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 
 from tidelog import AsyncClient, AsyncDelivery, AsyncMailbox, MessageState, OutgoingMessage
 from tidelog.mailboxes.deliveries import delivery_of_lock
-from tidelog_cli.commands.append import opened_input
+from tidelog_cli.commands.append import InputOption, opened_input
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.commands.mailboxes.arguments import DEFAULT_TIMEOUT_S, MailboxArgument, parse_ids, parse_time
 from tidelog_cli.commands.mailboxes.records import (
@@ -26,7 +25,8 @@ from tidelog_cli.commands.mailboxes.records import (
 from tidelog_cli.commands.positions import parse_duration
 from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.output.framing import Framing
+from tidelog_cli.files import STANDARD_INPUT, decoded
+from tidelog_cli.output.framing import Framing, json_in
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -62,7 +62,7 @@ def add_to(group: typer.Typer) -> None:
 def send(
     name: MailboxArgument,
     *,
-    input_path: Annotated[str, typer.Option("--input", "-i", help="Input file; - for standard input.")] = "-",
+    input_path: InputOption = STANDARD_INPUT,
     body: Annotated[
         str | None, typer.Option("--body", "-b", help="Send this text as the only message.", show_default=False)
     ] = None,
@@ -135,7 +135,7 @@ def _check_combination(
     """Raise CommandError if options of ``send`` exclude each other."""
     if delay is not None and due is not None:
         raise CommandError("--delay and --due are both given: use one of them", ExitCode.USAGE)
-    if body is not None and input_path != "-":
+    if body is not None and input_path != STANDARD_INPUT:
         raise CommandError("--body and --input are both given: use one of them", ExitCode.USAGE)
     if dedup_key and body is None and framing is not Framing.NONE:
         raise CommandError(
@@ -168,8 +168,13 @@ def fetch(
         async with connected(endpoint) as client:
             mailbox = client.mailbox(name)
             deliveries = await mailbox.fetch(count, lease=leased, wait=waits)
-            print_messages([(delivery_record(each), each.body) for each in deliveries], output)
-            sys.stdout.flush()
+            try:
+                print_messages([(delivery_record(each), each.body) for each in deliveries], output)
+                sys.stdout.flush()
+            except BaseException:
+                # The caller has not seen them: without their locks it could not confirm them either.
+                await mailbox.reject_many(deliveries, delay=0.0)
+                raise
             if confirm:
                 await mailbox.ack_many(each for each in deliveries if not each.is_body_missing)
                 if missing := [each.lock_id for each in deliveries if each.is_body_missing]:
@@ -366,26 +371,30 @@ def _id(text: str | None) -> int:
 
 def _locks(texts: Sequence[str]) -> list[bytes]:
     """Return locks; ``-`` stands for those on standard input: lines with lock ids, or with objects of JSON."""
-    several: list[str] = []
+    locks: list[bytes] = []
     for text in texts:
-        several += [_lock_in(line) for line in sys.stdin if line.strip()] if text == "-" else [text]
-    return list(map(_lock, several))
+        locks += _locks_of_input() if text == STANDARD_INPUT else [_lock(text)]
+    return locks
 
 
-def _lock_in(line: str) -> str:
-    if not line.lstrip().startswith("{"):
-        return line.strip()
-    try:
-        return str(json.loads(line).get("lock_id", ""))
-    except ValueError as error:
-        raise CommandError(f"a line of the input is not valid JSON: {error}", ExitCode.USAGE) from error
+def _locks_of_input() -> list[bytes]:
+    lines = enumerate(decoded(sys.stdin.buffer.read(), "the input").split("\n"), 1)
+    return [_lock_in(line, number) for number, line in lines if line.strip()]
 
 
-def _lock(text: str) -> bytes:
+def _lock_in(line: str, number: int) -> bytes:
+    text = line.strip()
+    if text.startswith("{"):
+        # A text that begins with a brace is an object.
+        text = str(json_in(text, number).get("lock_id", ""))
+    return _lock(text, f"line {number} of the input has an ")
+
+
+def _lock(text: str, where: str = "") -> bytes:
     try:
         lock = bytes.fromhex(text)
     except ValueError:
         lock = b""
     if len(lock) != 20:
-        raise CommandError(f"invalid lock id '{text[:60]}': expected 40 hexadecimal digits", ExitCode.USAGE)
+        raise CommandError(f"{where}invalid lock id '{text[:60]}': expected 40 hexadecimal digits", ExitCode.USAGE)
     return lock

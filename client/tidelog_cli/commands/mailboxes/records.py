@@ -1,7 +1,5 @@
 """Messages of mailboxes as records and as lines of JSON."""
 
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -10,8 +8,8 @@ from tidelog import DeadLetter, Message, MessageHeader, OutgoingMessage, PeekedM
 from tidelog.json_text import json_text
 from tidelog.mailboxes.deliveries import DeliveryFields
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_cli.output.framing import Framing, bytes_of_json, decoder_of, json_of_bytes
-from tidelog_cli.output.messages import shown
+from tidelog_cli.output.escapes import say, say_bytes, shown
+from tidelog_cli.output.framing import Framing, bytes_of_json, decoder_of, json_in, json_of_bytes
 from tidelog_cli.output.records import Output, Record, chosen_output, print_records
 
 _FIELDS: Final = frozenset({"body", "body_base64", "headers", "priority", "group", "dedup_key", "delay_ms", "ttl_ms"})
@@ -29,15 +27,14 @@ def print_messages(messages: Sequence[tuple[Record, bytes]], output: Output | No
     """Print messages, each a record and a body: ``text`` prints the bodies alone, a line each."""
     match chosen_output(output):
         case Output.TEXT:
-            sys.stdout.buffer.write(b"".join(body + b"\n" for _, body in messages))
-            sys.stdout.buffer.flush()
+            say_bytes(b"".join(body + b"\n" for _, body in messages))
         case Output.TABLE:
             print_records([{**record, "body": _cut(shown(body))} for record, body in messages], Output.TABLE)
         case Output.JSON:
-            print(json_text([{**record, **json_of_bytes("body", body)} for record, body in messages], indent=2))
+            say(json_text([{**record, **json_of_bytes("body", body)} for record, body in messages], indent=2))
         case Output.JSONL:
             for record, body in messages:
-                print(json_text({**record, **json_of_bytes("body", body)}))
+                say(json_text({**record, **json_of_bytes("body", body)}))
 
 
 def _cut(text: str) -> str:
@@ -127,16 +124,11 @@ class MessageDecoder:
         return messages
 
     def _of_json(self, line: bytes) -> OutgoingMessage:
+        fields = json_in(line, self._count)
         try:
-            fields = json.loads(line)
             if not isinstance(fields, dict):
                 raise ValueError("it is not a JSON object")
             return message_of_json(fields, self._make(b""))
-        except json.JSONDecodeError as error:
-            raise CommandError(
-                f"line {self._count} of the input is not valid JSON: {error.msg} at column {error.colno}",
-                ExitCode.USAGE,
-            ) from error
         except ValueError as error:
             raise CommandError(f"line {self._count} of the input: {error}", ExitCode.USAGE) from error
 

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.files import local_path
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import show_progress
 from tidelog_server.commands.bench.report import Report, print_report
@@ -22,7 +23,9 @@ EndpointOption = Annotated[
     typer.Option("--endpoint", help="Measure the server at host:port instead of a new one.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print each report as one JSON object.")]
-FolderOption = Annotated[Path, typer.Option("--folder", help="Folder for temporary files; its disk is measured.")]
+FolderOption = Annotated[
+    Path, typer.Option("--folder", parser=local_path, help="Folder for temporary files; its disk is measured.")
+]
 SizeOption = Annotated[int, typer.Option(min=1, help="Bytes per payload.")]
 MessagesOption = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
 BatchMessagesOption = Annotated[

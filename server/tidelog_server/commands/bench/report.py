@@ -7,6 +7,9 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from tidelog_cli.output.escapes import shown
 
 PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
@@ -86,7 +89,8 @@ def print_report(report: Report, *, as_json: bool) -> None:
 def _print_table(report: Report) -> None:
     console = Console()
     settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in report.settings.items())
-    console.print(f"[bold]{report.name}[/bold]  {settings}", soft_wrap=True, highlight=False)
+    # Why Text: Rich reads a str as markup, and a setting may be the name of a channel or an address.
+    console.print(Text.assemble((report.name, "bold"), f"  {shown(settings)}"), soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
