@@ -148,7 +148,8 @@ def json_in(line: bytes | str, number: int, source: str = "the input") -> Any:
         CommandError: The line is not JSON, or has half a character; the error names its number.
     """
     try:
-        found = json.loads(line)
+        # Why not leave it to json: it takes other bytes for UTF-16.
+        found = json.loads(line if isinstance(line, str) else line.decode("utf-8-sig"))
         # A pair of UTF-16 without its other half is valid JSON, but no text that could be encoded.
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
