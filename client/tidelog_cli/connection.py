@@ -19,6 +19,7 @@ from tidelog_cli.credential_files import check_credentials
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import local_path
 from tidelog_cli.numbers import seconds
+from tidelog_cli.output.escapes import shown
 from tidelog_cli.output.queued_lines import QueuedLines
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
@@ -155,7 +156,7 @@ class _Notes(logging.Handler):
         self.lines = QueuedLines(lambda dropped: self._print(f"{dropped} notes were dropped because stderr was full"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._print(record.getMessage())
+        self._print(shown(record.getMessage()))
 
     def _print(self, text: str) -> None:
         self.lines.write(sys.stderr, text + "\n")
