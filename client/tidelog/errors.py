@@ -48,6 +48,7 @@ The tree::
     │   ├── MailboxInUseError        change ``dead_letter`` of the other mailbox
     │   ├── MailboxFullError         wait for workers, or raise ``max_messages``
     │   ├── DeadLetterCycleError     choose another mailbox for dead letters
+    │   ├── UnsettledDeliveriesError confirm a delivery with ``ack()``, then ask for the next one
     │   ├── DeliveriesRefusedError   check its ``failures``: the other deliveries were accepted
     │   └── LockError                stop processing: another worker may process the message
     │       ├── LockExpiredError     extend leases while a message is processed
@@ -120,8 +121,7 @@ class Value(Generic[_Converted]):
 
     def __init__(self, doc: str, convert: Callable[[str], _Converted]) -> None:
         """Make an attribute with the docstring ``doc``; ``convert`` gets an empty text for an absent value."""
-        self.__doc__ = doc
-        self._convert = convert
+        self.__doc__, self._convert = doc, convert
 
     def __set_name__(self, owner: type[TidelogError], name: str) -> None:
         self._name = name
