@@ -52,6 +52,9 @@ EXTENDED: Final = {
     "a system that refuses each resource at the start; the core has faults of the disk at any time": (
         "tests/crash/test_start_resources.py",
     ),
+    "every command with every form of hostile text; the core has hostile input, files, streams and terminals": (
+        "tests/integration/cli/test_hostile_text.py",
+    ),
     "every benchmark, and every document in order": (
         "tests/integration/cli/test_bench.py",
         "tests/integration/documents/test_in_order.py",

@@ -98,8 +98,10 @@ def test_every_command_with_every_form_succeeds_or_says_why_not(
             if (options := command.options()) and number % (6 if name in _SLOW else 2) == 0:
                 runs.append([*command.needed(), options[number % len(options)].opts[0], text])
             bounds = _BOUNDED.get(name, []) if command.path != ("bench", "msgstream") else []
-            for arguments in runs:
-                if (problem := problem_of(command, [*bounds, *arguments], monkeypatch)) is not None:
+            for before in runs:
+                # Before them, for those after two dashes; after them, because the last value of an option counts.
+                arguments = [*bounds, *before, *([] if before is runs[0] else bounds)]
+                if (problem := problem_of(command, arguments, monkeypatch)) is not None:
                     shown = [each[:40] for each in arguments]
                     problems.append(f"{' '.join(command.path)} with {form}, {shown}: {problem}")
     assert not problems, "\n".join(problems[:40])
