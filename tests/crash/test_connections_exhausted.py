@@ -181,7 +181,7 @@ async def test_the_http_port_has_a_limit_of_its_own_and_still_answers(tmp_path: 
             for _ in range(5):
                 assert await asyncio.to_thread(alive, f"http://{server.http}/livez", None) == b"ok\n"
             assert descriptors(server) <= idle + MAX_HTTP_CONNECTIONS + 2
-            assert server.metric('tidelog_http_connections_ended_total{reason="limit"}') >= 2 * MAX_HTTP_CONNECTIONS
+            assert server.metric("tidelog_http_connections_ended_total", reason="limit") >= 2 * MAX_HTTP_CONNECTIONS
         finally:
             for each in held:
                 each.close()

@@ -304,6 +304,8 @@ def _announce(server: "Server", log_level: str) -> None:
         text = json.dumps(
             {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
         )
+    # The line of the log that has the addresses comes first.
+    flush_log()
     print(text, flush=True)
 
 

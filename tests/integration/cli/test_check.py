@@ -95,7 +95,8 @@ def test_a_health_check_does_without_grpc_and_the_other_commands() -> None:
         "from tidelog_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'asyncio', 'grpc', 'tidelog', 'numpy', 'rocksdict', 'tidelog_cli.root'}\n"
+        "heavy = {'asyncio', 'google.protobuf', 'grpc', 'numpy', 'rocksdict', 'tidelog.client', 'tidelog.errors',"
+        " 'tidelog.transport', 'tidelog_cli.root'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

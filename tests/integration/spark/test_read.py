@@ -110,8 +110,8 @@ def test_a_cut_at_a_time_is_all_that_had_happened_by_then(client: Client, read: 
     assert payloads(read(channel, timestampAsOf=datetime.fromtimestamp((first >> 18) / 1_000, UTC).isoformat())) == [
         "a"
     ]
-    said = error_of(read(channel, timestampAsOf="2999-01-01").collect)
-    assert "timestampAsOf=2999-01-01 lies in the future: the latest tick is" in said
+    said = error_of(read(channel, timestampAsOf="2999-01-01T00:00:00Z").collect)
+    assert "timestampAsOf=2999-01-01T00:00:00Z lies in the future: the latest tick is" in said
 
 
 def test_transactions_and_broadcasts_are_columns_on_request(

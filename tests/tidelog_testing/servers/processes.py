@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tidelog_cli.metrics_text import without_labels
+from tidelog_cli.metrics_text import samples
 from tidelog_testing.servers.forks import ServerFork
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -164,10 +164,11 @@ class ServerProcess:
             with error:
                 return error.code, error.read().decode()
 
-    def metric(self, name: str) -> float:
-        """Return the value of a metric without labels."""
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the value of a metric with exactly these labels. Raises ValueError if there is no such sample."""
         _, text = self.get("/metrics")
-        return without_labels(text)[name]
+        [value] = [value for each, of_each, value in samples(text) if each == name and of_each == labels]
+        return value
 
     def _wait_ready(self) -> dict[str, object]:
         assert self._process.stdout is not None
