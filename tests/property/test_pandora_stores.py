@@ -64,8 +64,6 @@ class MailboxMachine(RuleBasedStateMachine):
         self.rows: list[Row] = []
         self.boxes: set[str] = set()
         self.now = BEGIN
-        # Numbers of waits: messages that are due at one time are fetched in the order in which they began to wait.
-        self.waits = 0
         self.lids = 0
 
     def release(self) -> None:
@@ -74,8 +72,7 @@ class MailboxMachine(RuleBasedStateMachine):
                 self.wait(row, AckStatus.TIMEOUT)
 
     def wait(self, row: Row, status: AckStatus) -> None:
-        self.waits += 1
-        row.lid, row.status, row.number = b"", status, self.waits
+        row.lid, row.status = b"", status
 
     def available(self, box: str) -> list[Row]:
         return [
@@ -98,9 +95,8 @@ class MailboxMachine(RuleBasedStateMachine):
             return
         self.table.enqueue(message, self.now)
         self.boxes |= {sender, receiver}
-        row = Row(message, 0, self.now, self.now + delay)
-        self.wait(row, AckStatus.NOT_DELIVERED)
-        self.rows.append(row)
+        # Messages that are due at one time are fetched in the order in which they were sent.
+        self.rows.append(Row(message, len(self.rows), self.now, self.now + delay))
 
     @rule(target=leases, box=BOXES, lease=LEASES)
     def fetch(self, box: str, lease: timedelta) -> tuple[bytes, bytes]:
