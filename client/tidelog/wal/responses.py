@@ -1,5 +1,6 @@
 """Messages for several vchannels in one call: grouping by vchannel, and the outcome of each message. Pure."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, overload
@@ -133,12 +134,17 @@ def in_order(groups: Iterable[tuple[Group, Sequence[AppendResponse]]]) -> Append
 
 
 def _checked(index: int, pair: object) -> tuple[str, Appendable]:
-    """Return ``pair``. Raises TypeError if it is not a pair of a vchannel and a message."""
+    """Return ``pair``. Raises TypeError if it is not a pair of a vchannel and a message.
+
+    A message whose values the log refuses fails its vchannel only, when it is appended.
+    """
     if not isinstance(pair, tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
         raise TypeError(f"messages[{index}] is {pair!r:.80}, expected a pair of a vchannel and a message")
     vchannel, message = pair
     try:
-        measure(message)
-    except (TypeError, InvalidRequestError) as error:
-        raise type(error)(f"messages[{index}]: {error}") from error
+        # The append of its vchannel reports what else is wrong with it.
+        with contextlib.suppress(InvalidRequestError):
+            measure(message)
+    except TypeError as error:
+        raise TypeError(f"messages[{index}]: {error}") from None
     return vchannel, message

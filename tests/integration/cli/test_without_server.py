@@ -18,8 +18,8 @@ from tidelog_cli.exit_codes import CheckCode, ExitCode
 from tidelog_server.commands.bench.server_process import ServerProcess
 
 ABSENT: Final = (
-    "aetcd", "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
-    "rocksdict", "structlog", "tidelog_server",
+    "aetcd", "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "psutil", "rocksdict",
+    "structlog", "tidelog_server",
 )  # fmt: skip
 PROGRAM: Final = f"""
 import sys

@@ -415,7 +415,7 @@ async def test_a_sign_of_life_while_it_is_being_committed_is_no_error(client: Cl
 
 
 async def test_open_transactions_are_listed_page_by_page(client: Client) -> None:
-    ids = [await client.begin(client_id=f"c{i % 2}") for i in range(250)]
+    ids = [await client.begin(keepalive_us=FOREVER_US, client_id=f"c{i % 2}") for i in range(250)]
     found, token, pages = [], "", 0
     while token or not pages:
         page = await client.transactions.ListTxns(txns.ListTxnsRequest(page_token=token))
