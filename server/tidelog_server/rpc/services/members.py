@@ -86,9 +86,9 @@ class MemberCall:
 
         Raises:
             InvalidRequestError, GroupNotExistError, ChannelNotExistError, RateLimitRejectedError: It cannot join.
-            GroupMemberFencedError: It was evicted: its lease expired, the group was destroyed, or another call uses
-                its member id.
-            ShutdownError: The node is shutting down. The member must join again.
+            GroupMemberFencedError: It was evicted: its lease expired, or another call uses its member id.
+            GroupNotExistError, ChannelNotExistError: It was evicted: the group or a channel was destroyed.
+            ShutdownError, OwnershipLostError: The node serves no members now. The member must join again.
         """
         first = await anext(aiter(requests), None)
         if first is None:
@@ -104,6 +104,9 @@ class MemberCall:
                 reader.cancel()
             if self._failed is not None:
                 raise self._failed
+            # The member may have been evicted during the last write, before which `_tell` looked.
+            if self._session.is_over:
+                raise self._why_over()
             self._session.leave()
         finally:
             self._node.watchers.discard(self._changed)
