@@ -6,6 +6,7 @@ from typing import Any, Final, Unpack
 from tidelog.admin import channel_types as _wire
 from tidelog.admin.channel_types import ChannelDescription, CreateOptions, OwnerDescription, Retention, RetentionChange
 from tidelog.errors import ChannelsPartlyDoneError, TidelogError
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import channel_service_pb2 as pb
 
@@ -16,7 +17,8 @@ NAMES_PER_REQUEST: Final = 100
 class AsyncChannelCalls(ServiceCalls):
     """Channels, for ``AsyncClient``.
 
-    A request has at most 100 names and is atomic. A call with more names sends several requests, one after the other.
+    A request has at most 100 names and is atomic. A call with more names sends several requests, one after the other,
+    which together have the timeout of a call.
     If one of them fails after others have succeeded, the call raises ``ChannelsPartlyDoneError``, which lists both.
     """
 
@@ -111,9 +113,10 @@ class AsyncChannelCalls(ServiceCalls):
             ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set.
         """
         channels: list[ChannelDescription] = []
+        deadline = Deadline(self.timeout_s)
         for part in _parts(list(names)):
             request = pb.DescribeChannelsRequest(names=part, ignore_missing=ignore_missing)
-            answer = await self._read(self._services.channels.DescribeChannels, request)
+            answer = await self._read(self._services.channels.DescribeChannels, request, deadline)
             channels += map(_wire.channel_description, answer.channels)
         return channels
 
@@ -136,11 +139,14 @@ class AsyncChannelCalls(ServiceCalls):
             ChannelsPartlyDoneError: A request failed after others had succeeded.
         """
         answers: list[Any] = []
+        deadline = Deadline(self.timeout_s)
         for place, request in enumerate(requests):
             try:
+                if answers:
+                    deadline.check("the next request")
                 answers.append(
                     await self._transport().call(
-                        method, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=is_idempotent
+                        method, request, timeout_s=deadline.left_s, is_read=False, is_idempotent=is_idempotent
                     )
                 )
             except TidelogError as error:

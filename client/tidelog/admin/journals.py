@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tidelog.admin import journal_types as _wire
 from tidelog.admin.journal_types import JournalChange, JournalSpec, ListRequest, ListResponse
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Transport
 from tidelog.v1 import journal_service_pb2 as pb
@@ -54,12 +55,13 @@ class AsyncJournalCalls(ServiceCalls):
         Raises:
             InvalidRequestError: The selector has too many terms.
         """
+        deadline = Deadline(self.timeout_s)
         wire = pb.ListJournalsRequest(selector=_wire.selector_to_wire(request.selector))
         return ListResponse(
             tuple(
                 [
                     _wire.spec(each)
-                    async for answer in self._pages(lambda services: services.journals.ListJournals, wire)
+                    async for answer in self._pages(lambda services: services.journals.ListJournals, wire, deadline)
                     for each in answer.journals
                 ]
             )

@@ -8,6 +8,7 @@ from tidelog.admin import mailbox_types as _wire
 from tidelog.admin.journals import AnyNode
 from tidelog.admin.mailbox_types import DEFAULT_SETTINGS, MailboxDescription, MailboxSettings
 from tidelog.errors import ChannelNotFoundError, MailboxNotFoundError, NotOwnerError
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Transport
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -75,11 +76,12 @@ class AsyncMailboxCalls(ServiceCalls):
 
     async def list(self, prefix: str = "") -> tuple[MailboxDescription, ...]:
         """Return the mailboxes whose names begin with ``prefix``, in order of name, without counts."""
+        deadline = Deadline(self.timeout_s)
         request = pb.ListMailboxesRequest(prefix=prefix)
         return tuple(
             [
                 _wire.description(each)
-                async for answer in self._pages(lambda services: services.mailboxes.ListMailboxes, request)
+                async for answer in self._pages(lambda services: services.mailboxes.ListMailboxes, request, deadline)
                 for each in answer.mailboxes
             ]
         )

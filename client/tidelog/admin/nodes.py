@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidelog.admin import cluster_types as _wire
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog.wire.durations import check_seconds
@@ -52,9 +53,10 @@ class AsyncNodeCalls(ServiceCalls):
         """
         wanted = list(names)
         found: dict[str, ChannelOwner] = {}
+        deadline = Deadline(self.timeout_s)
         for begin in range(0, len(wanted), _NAMES_PER_REQUEST):
             request = pb.LocateChannelsRequest(names=wanted[begin : begin + _NAMES_PER_REQUEST])
-            answer = await self._read(self._services.cluster.LocateChannels, request)
+            answer = await self._read(self._services.cluster.LocateChannels, request, deadline)
             found |= _wire.owners(answer.owners)
         return found
 

@@ -8,6 +8,7 @@ from tidelog.admin.blobs import getting, parts_of, putting
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
 from tidelog.mailboxes.operate_stream import OperateStream
 from tidelog.mailboxes.operations import Call
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.retry import Retry
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Transport
@@ -21,11 +22,15 @@ _PROGRESS_S: Final = 1.0
 class MessageCalls(Protocol):
     """Calls on messages: of one server, or of the owner of a mailbox in a cluster.
 
+    Where there is a ``deadline``, it is that of a caller that makes several calls; None for the timeout of one.
+
     Attributes:
         retry: Backoff and time limit of the client.
+        timeout_s: Timeout of a call in seconds.
     """
 
     retry: Retry
+    timeout_s: float
 
     async def operate(
         self,
@@ -36,19 +41,31 @@ class MessageCalls(Protocol):
         wait_s: float = 0.0,
         is_repeatable: bool = True,
         has_leases: bool = False,
+        deadline: Deadline | None = None,
     ) -> tuple[Any, bool]:
         """Return the answer to an operation of the stream Operate, and whether it was sent again.
 
         With ``has_leases``, leases of an answer that no caller waits for are ended.
         """
 
-    async def call(self, mailbox: str, method: str, request: Any, *, is_read: bool, is_idempotent: bool = False) -> Any:
+    async def call(
+        self,
+        mailbox: str,
+        method: str,
+        request: Any,
+        *,
+        is_read: bool,
+        is_idempotent: bool = False,
+        deadline: Deadline | None = None,
+    ) -> Any:
         """Return the answer to a unary call."""
 
-    async def put_blob(self, mailbox: str, data: bytes) -> bytes:
+    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
         """Store the body of a message that will be sent; return its key."""
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
+    async def get_blob(
+        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
+    ) -> bytes:
         """Return the body of a message, given by its lock or its id."""
 
     def redrive(self, request: pb.RedriveRequest) -> AsyncIterator[pb.RedriveResponse]:
@@ -76,6 +93,7 @@ class ServerMessageCalls(ServiceCalls):
         wait_s: float = 0.0,
         is_repeatable: bool = True,
         has_leases: bool = False,
+        deadline: Deadline | None = None,
     ) -> tuple[Any, bool]:
         """See ``MessageCalls.operate``."""
         stream = self._session()[1]
@@ -85,25 +103,41 @@ class ServerMessageCalls(ServiceCalls):
             def abandoned(answer: pb.FetchResponse) -> None:
                 end_leases(stream, mailbox, answer)
 
-        return await stream.operate(call, request, wait_s=wait_s, is_repeatable=is_repeatable, abandoned=abandoned)
+        return await stream.operate(
+            call, request, timeout_s=deadline.left_s if deadline else None, wait_s=wait_s, is_repeatable=is_repeatable,
+            abandoned=abandoned,
+        )  # fmt: skip
 
-    async def call(self, mailbox: str, method: str, request: Any, *, is_read: bool, is_idempotent: bool = False) -> Any:
+    async def call(
+        self,
+        mailbox: str,
+        method: str,
+        request: Any,
+        *,
+        is_read: bool,
+        is_idempotent: bool = False,
+        deadline: Deadline | None = None,
+    ) -> Any:
         """See ``MessageCalls.call``."""
         stub = getattr(self._services.mailboxes, method)
         if is_read:
-            return await self._read(stub, request)
-        return await self._change(stub, request, is_idempotent=is_idempotent)
+            return await self._read(stub, request, deadline)
+        return await self._change(stub, request, is_idempotent=is_idempotent, deadline=deadline)
 
-    async def put_blob(self, mailbox: str, data: bytes) -> bytes:
+    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
         """See ``MessageCalls.put_blob``."""
         requests = list(parts_of(data, BLOB_ALGORITHM_SHA256, mailbox))
-        stored: PutBlobResponse = await self._change(putting(self._services.blobs), requests, is_idempotent=True)
+        stored: PutBlobResponse = await self._change(
+            putting(self._services.blobs), requests, is_idempotent=True, deadline=deadline
+        )
         return stored.key
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
+    async def get_blob(
+        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
+    ) -> bytes:
         """See ``MessageCalls.get_blob``."""
         request = GetBlobRequest(key=key, mailbox=mailbox, lock_id=lock, message_id=message_id)
-        data: bytes = await self._read(getting(self._services.blobs), request)
+        data: bytes = await self._read(getting(self._services.blobs), request, deadline)
         return data
 
     async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
@@ -124,6 +158,7 @@ class ClusterMessageCalls:
         """Create the calls; does no I/O. ``mailboxes`` finds the owners."""
         self._mailboxes = mailboxes
         self.retry = retry
+        self.timeout_s = mailboxes.timeout_s
 
     async def operate(
         self,
@@ -134,41 +169,61 @@ class ClusterMessageCalls:
         wait_s: float = 0.0,
         is_repeatable: bool = True,
         has_leases: bool = False,
+        deadline: Deadline | None = None,
     ) -> tuple[Any, bool]:
         """See ``MessageCalls.operate``."""
 
         async def operate(client: Any) -> tuple[Any, bool]:
             calls: ServerMessageCalls = client.message_calls
             return await calls.operate(
-                mailbox, call, request, wait_s=wait_s, is_repeatable=is_repeatable, has_leases=has_leases
+                mailbox,
+                call,
+                request,
+                wait_s=wait_s,
+                is_repeatable=is_repeatable,
+                has_leases=has_leases,
+                deadline=deadline,
             )
 
         return await self._mailboxes.at_owner(mailbox, operate, is_read=False)
 
-    async def call(self, mailbox: str, method: str, request: Any, *, is_read: bool, is_idempotent: bool = False) -> Any:
+    async def call(
+        self,
+        mailbox: str,
+        method: str,
+        request: Any,
+        *,
+        is_read: bool,
+        is_idempotent: bool = False,
+        deadline: Deadline | None = None,
+    ) -> Any:
         """See ``MessageCalls.call``."""
 
         async def call(client: Any) -> Any:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.call(mailbox, method, request, is_read=is_read, is_idempotent=is_idempotent)
+            return await calls.call(
+                mailbox, method, request, is_read=is_read, is_idempotent=is_idempotent, deadline=deadline
+            )
 
         return await self._mailboxes.at_owner(mailbox, call, is_read=is_read)
 
-    async def put_blob(self, mailbox: str, data: bytes) -> bytes:
+    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
         """See ``MessageCalls.put_blob``."""
 
         async def put(client: Any) -> bytes:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.put_blob(mailbox, data)
+            return await calls.put_blob(mailbox, data, deadline)
 
         return await self._mailboxes.at_owner(mailbox, put, is_read=False)
 
-    async def get_blob(self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0) -> bytes:
+    async def get_blob(
+        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
+    ) -> bytes:
         """See ``MessageCalls.get_blob``."""
 
         async def get(client: Any) -> bytes:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.get_blob(mailbox, key, lock, message_id)
+            return await calls.get_blob(mailbox, key, lock, message_id, deadline)
 
         return await self._mailboxes.at_owner(mailbox, get)
 

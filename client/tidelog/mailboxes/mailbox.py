@@ -27,6 +27,7 @@ from tidelog.mailboxes.types import (
 )
 from tidelog.mailboxes.worker import AsyncMailboxWorker, WorkerOptions, run_handlers
 from tidelog.tick import milliseconds
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.status import error_of_answer
 from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -99,20 +100,21 @@ class AsyncMailbox:
             TypeError: A message is neither bytes nor an OutgoingMessage, or a field has another type.
         """
         several = list(messages)
+        deadline = Deadline(self._calls.timeout_s)
         if sum(map(_body_bytes, several)) > _MAX_SEND_BYTES:
-            several = [await self._as_blob(each) for each in several]
+            several = [await self._as_blob(each, deadline) for each in several]
         request, is_repeatable = _send_request(self.name, several)
         answer, _ = await self._calls.operate(
-            self.name, Call.SEND, request.SerializeToString(), is_repeatable=is_repeatable
+            self.name, Call.SEND, request.SerializeToString(), is_repeatable=is_repeatable, deadline=deadline
         )
         return send_results(answer)
 
-    async def _as_blob(self, message: bytes | OutgoingMessage) -> bytes | OutgoingMessage:
+    async def _as_blob(self, message: bytes | OutgoingMessage, deadline: Deadline) -> bytes | OutgoingMessage:
         """Store the body of a message if it is large; return the message that refers to it."""
         whole = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         if len(whole.body) <= _MIN_BLOB_BYTES:
             return message
-        return replace(whole, body=b"", blob_key=await self._calls.put_blob(self.name, whole.body))
+        return replace(whole, body=b"", blob_key=await self._calls.put_blob(self.name, whole.body, deadline))
 
     async def fetch(
         self, max_messages: int = 1, *, lease: Duration | None = None, wait: Duration = 0.0, max_bytes: int = 0
@@ -150,21 +152,22 @@ class AsyncMailbox:
             max_bytes=max_bytes,
             lease_ms=_ms("lease", lease),
         )
+        deadline = Deadline(self._calls.timeout_s + max(0, wait_ms) / 1_000)
         answer: pb.FetchResponse
         answer, _ = await self._calls.operate(
             self.name, Call.FETCH, request.SerializeToString(), wait_s=max(0, wait_ms) / 1_000, has_leases=True
         )
         for delivery in answer.deliveries:
             if delivery.blob_bytes > len(delivery.body) and not delivery.blob_is_missing:
-                await self._read_body(delivery, lock=delivery.lock_id)
+                await self._read_body(delivery, deadline, lock=delivery.lock_id)
         return answer
 
     async def _read_body(
-        self, message: pb.Delivery | pb.PeekedMessage, *, lock: bytes = b"", message_id: int = 0
+        self, message: pb.Delivery | pb.PeekedMessage, deadline: Deadline, *, lock: bytes = b"", message_id: int = 0
     ) -> None:
         """Read a body that is too large for the answer to a fetch or a peek."""
         try:
-            message.body = await self._calls.get_blob(self.name, message.blob_key, lock, message_id)
+            message.body = await self._calls.get_blob(self.name, message.blob_key, lock, message_id, deadline)
         except (BlobNotFoundError, LockError):
             # Deleted meanwhile, or its lease is over, or a server of an earlier version expects a lock.
             message.blob_is_missing = True
@@ -177,9 +180,11 @@ class AsyncMailbox:
             DeliveriesRefusedError: Some locks were refused. The other deliveries are confirmed.
         """
 
-        async def ack(part: Sequence[DeliveryFields]) -> Sequence[pb.DeliveryFailure]:
+        async def ack(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
             confirmed = [each.lock for each in part]
-            return await self._acknowledge(part, pb.AckDeliveriesRequest(mailbox=self.name, confirmed=confirmed))
+            return await self._acknowledge(
+                part, deadline, pb.AckDeliveriesRequest(mailbox=self.name, confirmed=confirmed)
+            )
 
         await self._for_each(deliveries, ack)
 
@@ -194,9 +199,11 @@ class AsyncMailbox:
         """
         delay_ms = _ms("delay", delay)
 
-        async def reject(part: Sequence[DeliveryFields]) -> Sequence[pb.DeliveryFailure]:
+        async def reject(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
             rejected = [pb.Rejection(lock_id=each.lock, delay_ms=delay_ms, is_final=final) for each in part]
-            return await self._acknowledge(part, pb.AckDeliveriesRequest(mailbox=self.name, rejected=rejected))
+            return await self._acknowledge(
+                part, deadline, pb.AckDeliveriesRequest(mailbox=self.name, rejected=rejected)
+            )
 
         await self._for_each(deliveries, reject)
 
@@ -209,9 +216,11 @@ class AsyncMailbox:
         """
         lease_ms = _ms("lease", lease)
 
-        async def extend(part: Sequence[DeliveryFields]) -> Sequence[pb.DeliveryFailure]:
+        async def extend(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
             request = pb.ExtendRequest(mailbox=self.name, lock_ids=[each.lock for each in part], lease_ms=lease_ms)
-            answer, _ = await self._calls.operate(self.name, Call.EXTEND, request.SerializeToString())
+            answer, _ = await self._calls.operate(
+                self.name, Call.EXTEND, request.SerializeToString(), deadline=deadline
+            )
             refused = {failure.lock_id for failure in answer.failures}
             for each in part:
                 if each.lock not in refused:
@@ -222,10 +231,12 @@ class AsyncMailbox:
         await self._for_each(deliveries, extend)
 
     async def _acknowledge(
-        self, deliveries: Sequence[DeliveryFields], request: pb.AckDeliveriesRequest
+        self, deliveries: Sequence[DeliveryFields], deadline: Deadline, request: pb.AckDeliveriesRequest
     ) -> Sequence[pb.DeliveryFailure]:
         """Acknowledge deliveries, mark those that are, and return the refused ones."""
-        answer, was_repeated = await self._calls.operate(self.name, Call.ACK, request.SerializeToString())
+        answer, was_repeated = await self._calls.operate(
+            self.name, Call.ACK, request.SerializeToString(), deadline=deadline
+        )
         failures: Sequence[pb.DeliveryFailure] = answer.failures
         if was_repeated:
             # Only the holder knows a lock: if it is acknowledged, an earlier attempt did it.
@@ -238,13 +249,14 @@ class AsyncMailbox:
     async def _for_each(
         self,
         deliveries: Iterable[DeliveryFields],
-        call: Callable[[Sequence[DeliveryFields]], Awaitable[Sequence[pb.DeliveryFailure]]],
+        call: Callable[[Sequence[DeliveryFields], Deadline], Awaitable[Sequence[pb.DeliveryFailure]]],
     ) -> None:
         """Make ``call`` with parts of ``deliveries``, and raise the failures of all."""
         several = list(deliveries)
         failures: list[pb.DeliveryFailure] = []
+        deadline = Deadline(self._calls.timeout_s)
         for begin in range(0, len(several), _MAX_LOCKS):
-            failures += await call(several[begin : begin + _MAX_LOCKS])
+            failures += await call(several[begin : begin + _MAX_LOCKS], deadline)
         if failures:
             raise refusal_of(several, failures)
 
@@ -347,10 +359,11 @@ class AsyncMailbox:
             after_id=after_id,
             id=message_id,
         )
-        answer = await self._calls.call(self.name, "Peek", request, is_read=True)
+        deadline = Deadline(self._calls.timeout_s)
+        answer = await self._calls.call(self.name, "Peek", request, is_read=True, deadline=deadline)
         for message in answer.messages:
             if message.header.body_bytes > len(message.body) and message.blob_key and not message.blob_is_missing:
-                await self._read_body(message, message_id=message.header.id)
+                await self._read_body(message, deadline, message_id=message.header.id)
         return list(map(peeked_of, answer.messages))
 
     async def counts(self) -> MailboxCounts:

@@ -59,6 +59,7 @@ class OperateStream:
         call: Call,
         request: bytes,
         *,
+        timeout_s: float | None = None,
         wait_s: float = 0.0,
         is_repeatable: bool = True,
         abandoned: Callable[[Any], None] | None = None,
@@ -70,6 +71,7 @@ class OperateStream:
         Args:
             call: The call.
             request: Its request, encoded.
+            timeout_s: Timeout in seconds, without ``wait_s``; None for that of the stream.
             wait_s: Seconds that a fetch may wait for messages. Such a fetch does not delay a close of the client.
             is_repeatable: Whether to send it again if its answer was lost.
             abandoned: Called with the answer if the caller was cancelled, or its timeout had passed.
@@ -77,7 +79,7 @@ class OperateStream:
         Raises:
             TidelogError: The server refused it, or its outcome is unknown.
         """
-        deadline_s = self._loop.time() + self._timeout_s + wait_s
+        deadline_s = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s) + wait_s
         pauses_s = self._transport.retry.pauses_s()
         operation = Operation(
             self._queue.next_number(), call, request, self._loop.create_future(), deadline_s=deadline_s,

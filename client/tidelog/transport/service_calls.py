@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from tidelog.errors import TidelogError, UnavailableError
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport, UnaryMethod
 
@@ -33,16 +34,25 @@ class ServiceCalls(ABC):
         """The stubs of the services. Raises ClosedError once the client is closed."""
         return self._transport().services
 
-    async def _read(self, method: UnaryMethod[_Request, _Response], request: _Request) -> _Response:
-        """Return the response to a request that only reads."""
-        return await self._transport().call(method, request, timeout_s=self.timeout_s, is_read=True)
+    async def _read(
+        self, method: UnaryMethod[_Request, _Response], request: _Request, deadline: Deadline | None = None
+    ) -> _Response:
+        """Return the response to a request that only reads; ``deadline`` is that of a call with several requests."""
+        timeout_s = self.timeout_s if deadline is None else deadline.left_s
+        return await self._transport().call(method, request, timeout_s=timeout_s, is_read=True)
 
     async def _change(
-        self, method: UnaryMethod[_Request, _Response], request: _Request, *, is_idempotent: bool = False
+        self,
+        method: UnaryMethod[_Request, _Response],
+        request: _Request,
+        *,
+        is_idempotent: bool = False,
+        deadline: Deadline | None = None,
     ) -> _Response:
-        """Return the response to a request that changes something."""
+        """Return the response to a request that changes something; ``deadline`` as in ``_read``."""
+        timeout_s = self.timeout_s if deadline is None else deadline.left_s
         return await self._transport().call(
-            method, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=is_idempotent
+            method, request, timeout_s=timeout_s, is_read=False, is_idempotent=is_idempotent
         )
 
     async def _answers(
@@ -76,10 +86,12 @@ class ServiceCalls(ABC):
             call.cancel()
             transport.release(connection)
 
-    async def _pages(self, method: Callable[[Connection], Any], request: Any) -> AsyncIterator[Any]:
-        """Yield the responses to a request whose result comes in pages."""
+    async def _pages(
+        self, method: Callable[[Connection], Any], request: Any, deadline: Deadline | None = None
+    ) -> AsyncIterator[Any]:
+        """Yield the responses to a request whose result comes in pages; None: each page has the timeout of a call."""
         while True:
-            answer = await self._read(method(self._services), request)
+            answer = await self._read(method(self._services), request, deadline)
             yield answer
             if not answer.next_page_token:
                 return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.types import Durability, PreparedCommit, PreparedTransaction, TransactionDescription
 from tidelog.v1 import transaction_service_pb2
@@ -88,8 +89,9 @@ class AsyncTransactionCalls(ServiceCalls):
     async def list_txns(self) -> list[TransactionDescription]:
         """Return the open transactions of all clients that have staged a batch or sent a keepalive, oldest first."""
         found: list[TransactionDescription] = []
+        deadline = Deadline(self.timeout_s)
         request = transaction_service_pb2.ListTxnsRequest()
-        async for answer in self._pages(lambda services: services.transactions.ListTxns, request):
+        async for answer in self._pages(lambda services: services.transactions.ListTxns, request, deadline):
             found += map(_wire.transaction_description, answer.txns)
         return found
 

@@ -29,7 +29,8 @@ class TransactionOptions(TypedDict, total=False):
 
     Attributes:
         durability: When the server acknowledges the commit; default None, the server's default.
-        timeout_s: Maximum time for the commit, in seconds; default None, the client's timeout.
+        timeout_s: Maximum time of a commit, preparation or rollback with all of its requests, and of an append between
+            two batches, in seconds; default None, the client's timeout.
         keepalive_s: Time after the last keepalive of this process at which the server expires a staged transaction,
             0.001 to 3,600 s; default None, the server's default.
     """

@@ -5,7 +5,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from enum import Enum, auto
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -23,12 +22,14 @@ from tidelog.errors import (
     TransactionStateError,
 )
 from tidelog.transport import tracing as _tracing
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.transport import Transport, deadline_error
 from tidelog.txn.companions import Acknowledgeable, Companions, Sendable
 from tidelog.txn.conditions import check_barrier_tick, check_names, full_name, one_value
 from tidelog.txn.options import HasCommits
 from tidelog.txn.staged import StagedTransaction
+from tidelog.txn.states import TEXTS, State
 from tidelog.types import Durability, PositionCommit, PreparedTransaction, TransactionResult
 from tidelog.v1 import group_service_pb2
 from tidelog.wire import protocol as _wire
@@ -43,32 +44,11 @@ _MAX_REQUEST_BYTES: Final = 3 << 20
 _MAX_GATHERED_BYTES: Final = 64 << 20
 # After these errors, the messages that the transaction processed no longer belong to this process.
 _LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
+# In the error of a call whose deadline passes before it is sent.
+_BATCH: Final = "the next batch of the transaction"
 _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
 _MAX_PREPARED_KEEPALIVE_S: Final = 86_400.0
-
-
-class _State(Enum):
-    OPEN = auto()
-    # From the call of commit() until the transaction is sent; a failure in between leads back to OPEN.
-    CLOSING = auto()
-    COMMITTING = auto()
-    COMMITTED = auto()
-    PREPARED = auto()
-    ROLLED_BACK = auto()
-    EXPIRED = auto()
-    UNKNOWN = auto()
-
-
-_TEXTS: Final = {
-    _State.CLOSING: "is being committed",
-    _State.COMMITTING: "is being committed: call commit() again to learn the outcome",
-    _State.COMMITTED: "is committed",
-    _State.PREPARED: "is prepared: commit it with commit_prepared",
-    _State.ROLLED_BACK: "was rolled back",
-    _State.EXPIRED: "is over, and nothing of it is in the log",
-    _State.UNKNOWN: "has an unknown outcome: read back whether it is there",
-}
 
 
 class AsyncTransaction(InOneProcess):
@@ -106,7 +86,7 @@ class AsyncTransaction(InOneProcess):
         self.is_due = False
         # Held while batches are staged, so that they stay in order, and until a commit is sent.
         self._staging = asyncio.Lock()
-        self._state = _State.OPEN
+        self._state = State.OPEN
         self._sent: tuple[AppendStream, TransactionSubmission] | None = None
         self._result: TransactionResult | None = None
 
@@ -129,7 +109,8 @@ class AsyncTransaction(InOneProcess):
     ) -> None:
         """Append one message or several to ``vchannel`` when the transaction commits, after earlier ones.
 
-        In a large transaction this waits while many batches are unacknowledged. Conditions are compared at the commit.
+        In a large transaction this waits while many batches are unacknowledged, until the transaction's timeout has
+        passed since the last batch was sent. Conditions are compared at the commit.
 
         Args:
             vchannel: Name of the vchannel.
@@ -161,7 +142,7 @@ class AsyncTransaction(InOneProcess):
         fencing_token: int | None = None,
     ) -> None:
         """Add messages without sending anything; for ``append`` and its synchronous twin."""
-        self._check(_State.OPEN)
+        self._check(State.OPEN)
         several, is_plain, size_bytes = measured(messages)
         if not several:
             raise InvalidRequestError("there are no messages: append at least one")
@@ -196,13 +177,14 @@ class AsyncTransaction(InOneProcess):
             raise InvalidRequestError(
                 f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: split them"
             )
-        async with self._staging:
-            self._check(_State.OPEN)
+        deadline = Deadline(self._timeout_s)
+        async with self._turn(deadline):
+            self._check(State.OPEN)
             part = self._parts.setdefault(vchannel, TransactionPart())
-            staged = self._staged or await self._begin()
+            staged = self._staged or await self._begin(deadline)
             check_names(self._parts)
-            await self._stage_part(staged, vchannel)
-            async with staging_time(self._timeout_s):
+            await self._stage_part(staged, vchannel, deadline)
+            async with deadline.bounded(_BATCH):
                 await staged.stage_columns(full_name(vchannel), columns)
             part.count += columns.count
 
@@ -229,8 +211,9 @@ class AsyncTransaction(InOneProcess):
             _wire.check_app_version(app_version)
         if keepalive_s is not None:
             check_seconds("keepalive_s", keepalive_s, minimum=_MIN_KEEPALIVE_S, maximum=_MAX_PREPARED_KEEPALIVE_S)
-        async with self._staging:
-            self._check(_State.OPEN)
+        deadline = Deadline(self._timeout_s)
+        async with self._turn(deadline):
+            self._check(State.OPEN)
             parts = self._parts.values()
             if any(part.has_conditions for part in parts):
                 raise InvalidRequestError("a transaction with conditions cannot be prepared: commit it")
@@ -243,11 +226,11 @@ class AsyncTransaction(InOneProcess):
                 self._abandon()
                 return None
             async with self._closing():
-                staged = await self._stage_rest()
+                staged = await self._stage_rest(deadline)
                 client_id = await staged.prepare(
-                    app_id, app_version, keepalive_s=keepalive_s, timeout_s=self._timeout_s
+                    app_id, app_version, keepalive_s=keepalive_s, timeout_s=deadline.left_s
                 )
-                self._state = _State.PREPARED
+                self._state = State.PREPARED
         return PreparedTransaction(staged.txn_id, client_id, messages)
 
     def commit_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
@@ -265,7 +248,7 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: The transaction is over.
             ValueError: The consumer commits automatically.
         """
-        self._check(_State.OPEN)
+        self._check(State.OPEN)
         self._companions.add_positions(source)
 
     def send(self, mailbox: str, message: bytes | Sendable) -> None:
@@ -282,7 +265,7 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: The transaction is over.
             TypeError, ValueError: The message is invalid. Nothing was added.
         """
-        self._check(_State.OPEN)
+        self._check(State.OPEN)
         self._companions.add_message(mailbox, message)
 
     def ack(self, delivery: Acknowledgeable) -> None:
@@ -297,7 +280,7 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: The transaction is over.
             TypeError: ``delivery`` is no delivery.
         """
-        self._check(_State.OPEN)
+        self._check(State.OPEN)
         self._companions.add_delivery(delivery)
 
     async def stage(self) -> None:
@@ -306,13 +289,14 @@ class AsyncTransaction(InOneProcess):
         Raises:
             TidelogError: See ``append``.
         """
-        async with self._staging:
+        deadline = Deadline(self._timeout_s)
+        async with self._turn(deadline):
             # A commit that came first includes everything gathered.
-            if self._state is not _State.OPEN:
+            if self._state is not State.OPEN:
                 return
-            staged = self._staged or await self._begin()
+            staged = self._staged or await self._begin(deadline)
             while (vchannel := self._next_to_stage()) is not None:
-                await self._stage_part(staged, vchannel)
+                await self._stage_part(staged, vchannel, deadline, may_restart=True)
 
     def _next_to_stage(self) -> str | None:
         """Return the vchannel with the most bytes if it has a full batch or the total is at its limit; else None."""
@@ -320,27 +304,44 @@ class AsyncTransaction(InOneProcess):
         is_due = self._parts[vchannel].size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= _MAX_GATHERED_BYTES
         return vchannel if is_due else None
 
-    async def _begin(self) -> StagedTransaction:
+    @asynccontextmanager
+    async def _turn(self, deadline: Deadline) -> AsyncGenerator[None, None]:
+        """Run a block that stages or sends, after those in progress."""
+        async with deadline.bounded(_BATCH):
+            await self._staging.acquire()
+        try:
+            yield
+        finally:
+            self._staging.release()
+
+    async def _begin(self, deadline: Deadline) -> StagedTransaction:
         check_names(self._parts)
         transport, appends = self._connection()
         staged = self._staged = await StagedTransaction.begin(
-            transport, appends, keepalive_s=self._keepalive_s, timeout_s=self._timeout_s
+            transport, appends, keepalive_s=self._keepalive_s, timeout_s=deadline.left_s
         )
         # A transaction that is garbage-collected without an end must expire.
         finalizer = weakref.finalize(self, _forget, asyncio.get_running_loop(), staged)
         finalizer.atexit = False
         return staged
 
-    async def _stage_part(self, staged: StagedTransaction, vchannel: str) -> None:
-        """Stage the gathered messages of one vchannel. On failure, the rest stays gathered."""
+    async def _stage_part(
+        self, staged: StagedTransaction, vchannel: str, deadline: Deadline, *, may_restart: bool = False
+    ) -> None:
+        """Stage the gathered messages of one vchannel. On failure, the rest stays gathered.
+
+        With ``may_restart`` each batch restarts the deadline: the messages of one append may be many.
+        """
         part, sent = self._parts[vchannel], 0
         gathered = part.messages[:]
         try:
             for messages, is_plain, size_bytes in in_batches(
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
-                async with staging_time(self._timeout_s):
+                async with deadline.bounded(_BATCH):
                     await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                if may_restart:
+                    deadline.restart()
                 sent += len(messages)
                 part.size_bytes -= size_bytes
                 self._size_bytes -= size_bytes
@@ -375,26 +376,28 @@ class AsyncTransaction(InOneProcess):
             return result
 
     async def _commit(self) -> TransactionResult | None:
-        async with self._staging:
-            # After staging in progress; of several concurrent commits the first one sends.
-            if self._state is _State.OPEN:
+        deadline = Deadline(self._timeout_s)
+        async with self._turn(deadline):
+            # Of several concurrent commits the first one sends.
+            if self._state is State.OPEN:
                 if not self._parts and not self._companions.has_mailboxes:
                     try:
-                        await self._commit_positions_alone()
+                        await self._commit_positions_alone(deadline)
                     except _LOST_POSITIONS as error:
-                        self._state = _State.EXPIRED
+                        self._state = State.EXPIRED
                         self._rewind(error)
                         raise
                     self._note_committed()
                 else:
-                    await self._close()
-        if self._state is _State.COMMITTED:
+                    await self._close(deadline)
+        if self._state is State.COMMITTED:
             return self._result
-        self._check(_State.COMMITTING)
+        self._check(State.COMMITTING)
+        staged, left_s = self._staged, deadline.left_s
         try:
-            self._result = await (self._outcome() if self._staged is None else self._outcome_of_staged(self._staged))
+            self._result = await (self._outcome(left_s) if staged is None else self._outcome_of_staged(staged, left_s))
         except _LOST_POSITIONS as error:
-            self._state = _State.EXPIRED
+            self._state = State.EXPIRED
             self._rewind(error)
             raise
         self._note_committed()
@@ -409,9 +412,9 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: The transaction is committed, or may be.
         """
         async with self._staging:
-            if self._state in {_State.ROLLED_BACK, _State.EXPIRED}:
+            if self._state in {State.ROLLED_BACK, State.EXPIRED}:
                 return
-            self._check(_State.OPEN)
+            self._check(State.OPEN)
             self._abandon()
         if self._staged is not None:
             await self._staged.roll_back(self._timeout_s)
@@ -422,32 +425,32 @@ class AsyncTransaction(InOneProcess):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._state is _State.PREPARED:
+        if self._state is State.PREPARED:
             return
-        if error is None and self._state is not _State.ROLLED_BACK:
+        if error is None and self._state is not State.ROLLED_BACK:
             try:
                 await self.commit()
             except TidelogError:
                 # The block has ended, so nothing would commit it again.
-                if self._state is _State.OPEN:
+                if self._state is State.OPEN:
                     await self.rollback()
                 raise
             except BaseException:
-                if self._state is _State.OPEN:
+                if self._state is State.OPEN:
                     self._abandon()
                 raise
-        elif self._state is _State.OPEN:
+        elif self._state is State.OPEN:
             await self.rollback()
 
     def _abandon(self) -> None:
         """Discard everything; unless it is rolled back on the server, the transaction expires there."""
-        self._state = _State.ROLLED_BACK
+        self._state = State.ROLLED_BACK
         self._rewind(None)
         self._parts.clear()
         if self._staged is not None:
             self._staged.forget()
 
-    async def _close(self) -> None:
+    async def _close(self, deadline: Deadline) -> None:
         """Send the transaction: unless this fails, nothing can be appended any more.
 
         Why a small one with a barrier is staged too: a response that waits for the clock would block the stream of
@@ -457,46 +460,47 @@ class AsyncTransaction(InOneProcess):
             if self._parts and self._staged is None and not self.is_due and not self._barrier_tick:
                 self._submit()
             else:
-                await self._stage_rest()
-            self._state = _State.COMMITTING
+                await self._stage_rest(deadline)
+            self._state = State.COMMITTING
 
-    async def _stage_rest(self) -> StagedTransaction:
+    async def _stage_rest(self, deadline: Deadline) -> StagedTransaction:
         """Stage the gathered messages, and return once everything is staged."""
-        staged = self._staged or await self._begin()
+        staged = self._staged or await self._begin(deadline)
         check_names(self._parts)
         for vchannel in [name for name, part in self._parts.items() if part.messages]:
-            await self._stage_part(staged, vchannel)
-        await staged.settled(self._timeout_s)
+            await self._stage_part(staged, vchannel, deadline)
+        await staged.settled(deadline.left_s)
+        deadline.check("the end of the transaction")
         return staged
 
     @asynccontextmanager
     async def _closing(self) -> AsyncGenerator[None, None]:
         """Refuse appends from now on, and reopen the transaction if the block fails."""
-        self._state = _State.CLOSING
+        self._state = State.CLOSING
         try:
             yield
         except TransactionExpiredError as error:
-            self._state = _State.EXPIRED
+            self._state = State.EXPIRED
             self._rewind(error)
             raise
         finally:
-            if self._state is _State.CLOSING:
-                self._state = _State.OPEN
+            if self._state is State.CLOSING:
+                self._state = State.OPEN
 
-    async def _outcome(self) -> TransactionResult:
+    async def _outcome(self, left_s: float) -> TransactionResult:
         """Wait for the outcome of a transaction in one request."""
         assert self._sent is not None
         stream, submission = self._sent
         try:
-            return await stream.outcome(submission, self._timeout_s)
+            return await stream.outcome(submission, left_s)
         except TidelogError as error:
-            if self._sent[1] is submission and self._state is _State.COMMITTING:
-                self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
+            if self._sent[1] is submission and self._state is State.COMMITTING:
+                self._state = State.OPEN if error.effect == "none" else State.UNKNOWN
             raise
         except TimeoutError:
             raise self._give_up(submission) from None
 
-    async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
+    async def _outcome_of_staged(self, staged: StagedTransaction, left_s: float) -> TransactionResult:
         """Commit the staged transaction, again if an earlier attempt had no response."""
         names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
@@ -507,13 +511,13 @@ class AsyncTransaction(InOneProcess):
         try:
             result = await staged.commit(
                 self._terms, conditions, self._companions.to_wire(), barrier_tick=self._barrier_tick,
-                timeout_s=self._timeout_s,
+                timeout_s=left_s,
             )  # fmt: skip
         except TidelogError as error:
             if error.effect == "none":
-                self._state = _State.OPEN
+                self._state = State.OPEN
                 if isinstance(error, TransactionExpiredError):
-                    self._state = _State.EXPIRED
+                    self._state = State.EXPIRED
                     self._rewind(error)
             raise
         return replace(result, results={names[name]: part for name, part in result.results.items()})
@@ -530,10 +534,10 @@ class AsyncTransaction(InOneProcess):
             companions=self._companions.to_wire().SerializeToString(),
         )
         stream.commit(self._terms, submission)
-        self._sent, self._state = (stream, submission), _State.COMMITTING
+        self._sent, self._state = (stream, submission), State.COMMITTING
 
     def _note_committed(self) -> None:
-        self._state = _State.COMMITTED
+        self._state = State.COMMITTED
         if self._result is not None and self._companions.has_mailboxes:
             self._result = replace(self._result, sent=self._companions.sent(self._result))
         self._companions.note_committed()
@@ -542,7 +546,7 @@ class AsyncTransaction(InOneProcess):
         """Make the consumers deliver uncommitted messages again."""
         self._companions.rewind(cause)
 
-    async def _commit_positions_alone(self) -> None:
+    async def _commit_positions_alone(self, deadline: Deadline) -> None:
         """Commit a transaction without messages."""
         if positions := self._companions.positions.values():
             transport, _ = self._connection()
@@ -550,7 +554,7 @@ class AsyncTransaction(InOneProcess):
             await transport.call(
                 transport.services.groups.CommitPositions,
                 request,
-                timeout_s=self._timeout_s,
+                timeout_s=deadline.left_s,
                 is_read=False,
                 is_idempotent=True,
             )
@@ -564,24 +568,12 @@ class AsyncTransaction(InOneProcess):
                 effect="unknown",
             )
         if self._sent is not None and self._sent[1] is submission:
-            self._state = _State.OPEN
+            self._state = State.OPEN
         return deadline_error("the commit", self._timeout_s)
 
-    def _check(self, state: _State) -> None:
+    def _check(self, state: State) -> None:
         if self._state is not state:
-            raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
-
-
-@asynccontextmanager
-async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
-    """Limit the time to stage a batch. Raises DeadlineError: the batch was not sent."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except TimeoutError as error:
-        if isinstance(error, TidelogError):
-            raise
-        raise deadline_error("the next batch of the transaction", timeout_s) from None
+            raise TransactionStateError(f"the transaction {TEXTS[self._state]}")
 
 
 def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:

@@ -270,7 +270,8 @@ def opened(h: Handles) -> Generator[Any, Any, None]:
     yield h.mailbox.send_many([b"job"] * 8)
     h.deliveries = yield h.mailbox.fetch(6)
     h.worker, h.idle_worker = h.mailbox.worker(), h.mailbox.worker()
-    h.producers = [client.producer("orders", max_in_flight_bytes=2 << 20) for _ in range(4)]
+    # A producer waits after the last answer to its client: each has one of its own.
+    h.producers = [each.producer("orders", max_in_flight_bytes=2 << 20) for each in h.producing_clients]
     for producer in h.producers:
         yield producer.send(b"p")
         yield producer.flush()
@@ -356,9 +357,10 @@ async def measured_async(endpoint: str, break_off: Callable[[], None], way: Way)
     async def handle(_: object) -> None:
         return None
 
-    clients = [AsyncClient(**settings(endpoint)) for _ in range(3)]
+    clients = [AsyncClient(**settings(endpoint)) for _ in range(7)]
     h = SimpleNamespace(
-        client=clients[0], busy_client=clients[1], next=anext, outcome=lambda ticket: ticket,
+        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], next=anext,
+        outcome=lambda ticket: ticket,
         end=lambda each: each.aclose(), handle=handle,
     )  # fmt: skip
     await driven(opened(h))
@@ -416,9 +418,10 @@ def driven_here(calls: Generator[Any, Any, None]) -> None:
 
 
 def measured_sync(endpoint: str, break_off: Callable[[], None], way: Way) -> dict[str, float]:
-    clients = [Client(**settings(endpoint)) for _ in range(3)]
+    clients = [Client(**settings(endpoint)) for _ in range(7)]
     h = SimpleNamespace(
-        client=clients[0], busy_client=clients[1], next=next, outcome=lambda ticket: ticket.result(),
+        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], next=next,
+        outcome=lambda ticket: ticket.result(),
         end=lambda each: each.close(), handle=lambda _: None,
     )  # fmt: skip
     driven_here(opened(h))

@@ -107,6 +107,10 @@ class BrokenServer:
             case _:
                 self._relay.way = way
 
+    def mend(self) -> None:
+        """Answer at once again, after ``slow``."""
+        self._relay.way = None
+
 
 @contextmanager
 def breakable_server(folder: Path) -> Iterator[BrokenServer]:

@@ -1,0 +1,52 @@
+"""One deadline for a call that makes several requests."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tidelog.errors import TidelogError
+from tidelog.transport.transport import deadline_error
+
+
+class Deadline:
+    """The end of a call, by the event loop's clock: each of its requests gets what is left."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """Start it now."""
+        self._clock = asyncio.get_running_loop().time
+        self._timeout_s = timeout_s
+        self._at_s = self._clock() + timeout_s
+
+    def restart(self) -> None:
+        """Start it again, because the call has made progress."""
+        self._at_s = self._clock() + self._timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """The time that is left, at least 0."""
+        return max(0.0, self._at_s - self._clock())
+
+    def check(self, what: str) -> None:
+        """Check that time is left for ``what``, the next request: without any, its outcome would be unknown.
+
+        Raises:
+            DeadlineError: None is left. The request was not sent.
+        """
+        if not self.left_s:
+            raise deadline_error(what, self._timeout_s)
+
+    @asynccontextmanager
+    async def bounded(self, what: str) -> AsyncGenerator[None, None]:
+        """Run a block that waits before ``what``, the next request, is sent.
+
+        Raises:
+            DeadlineError: The deadline has passed. The block was cancelled, and the request was not sent.
+        """
+        scope = asyncio.timeout_at(self._at_s)
+        try:
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if isinstance(error, TidelogError) or not scope.expired():
+                raise
+            raise deadline_error(what, self._timeout_s) from None
