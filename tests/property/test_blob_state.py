@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_REFERENCES
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES, MAX_BLOB_REFERENCES
 from tidelog_server.mailboxes.blobs.events import (
     BlobEvent,
     Chunk,
@@ -27,7 +27,7 @@ from tidelog_server.mailboxes.blobs.events import (
     replay_blobs,
 )
 from tidelog_server.mailboxes.blobs.live import LiveReferences
-from tidelog_server.mailboxes.blobs.state import BlobState, Copy, chunks_of
+from tidelog_server.mailboxes.blobs.state import BlobState, Copy, blob_memory_bytes, chunks_of
 from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
 
 CONTENTS = (b"", b"small", b"a" * BLOB_CHUNK_BYTES, b"b" * (2 * BLOB_CHUNK_BYTES + 1))
@@ -205,6 +205,9 @@ class System:
             paid = [len(CONTENTS[number]) for number in self.chunks if self.payers[number] == tenant]
             assert self.state.number_usage.of(tenant) == len(paid)
             assert self.state.bytes_usage.of(tenant) == sum(paid)
+            counted = sum(tenant in self.counts[number] for number in self.chunks)
+            memory_bytes = sum(map(blob_memory_bytes, paid)) + BLOB_TENANT_MEMORY_BYTES * counted
+            assert self.state.memory_usage.of(tenant) == memory_bytes
         assert set(self.state.blobs) == {KEYS[number] for number in self.chunks}
         places = {place: (kind, payload) for place, kind, payload in self.events}
         for number, chunks in self.chunks.items():
@@ -234,7 +237,8 @@ def fields(state: BlobState) -> object:
         key: (blob.size_bytes, blob.places, blob.references, blob.touched, blob.payer, list(blob.counts.items()))
         for key, blob in state.blobs.items()
     }
-    return blobs, state.stored_bytes, [state.bytes_usage.of(tenant) for tenant in TENANTS]
+    usage = [(state.bytes_usage.of(tenant), state.memory_usage.of(tenant)) for tenant in TENANTS]
+    return blobs, state.stored_bytes, usage
 
 
 @given(st.lists(operations, max_size=40), st.integers(0, 40))

@@ -219,7 +219,7 @@ class LimitSettings(Section):
     max_mailbox_memory_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_mailbox_memory_bytes), gt=0,
         description="maximum memory of what all mailboxes of the server hold: messages without their bodies, "
-        "deduplication keys, groups, leases and references to blobs",
+        "deduplication keys, groups, leases, ended locks, and blobs without their bytes",
     )  # fmt: skip
 
     def to_limits(self) -> Limits:

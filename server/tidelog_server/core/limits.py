@@ -315,7 +315,8 @@ MAX_DEDUP_KEYS: Final = 1_000_000
 DEDUP_HASH_BYTES: Final = 16
 # Memory of what mailboxes hold, measured in processes that hold a million of each: of a message beyond its entries in
 # queues; of such an entry, by its size; of a lease; of a deduplication key; of a group beyond its name; of a message in
-# a group; of a reference to a blob.
+# a group; of a reference to a blob; of an ended lock; of a blob without its chunks, of the place of a chunk, and of a
+# tenant that has stored or counted a blob.
 ROW_MEMORY_BYTES: Final = 58
 SMALL_ENTRY_MEMORY_BYTES: Final = 40
 ENTRY_MEMORY_BYTES: Final = 56
@@ -324,6 +325,10 @@ DEDUP_KEY_MEMORY_BYTES: Final = 168
 GROUP_MEMORY_BYTES: Final = 360
 MEMBER_MEMORY_BYTES: Final = 56
 BLOB_REFERENCE_MEMORY_BYTES: Final = 200
+ENDED_LOCK_MEMORY_BYTES: Final = 142
+BLOB_MEMORY_BYTES: Final = 680
+BLOB_PLACE_MEMORY_BYTES: Final = 48
+BLOB_TENANT_MEMORY_BYTES: Final = 160
 DEFAULT_BODY_BYTES: Final = 1 * MIB
 MAX_BODY_BYTES: Final = 64 * MIB
 MAX_PRIORITY: Final = 255
@@ -339,8 +344,11 @@ MAX_WAITING_FETCHES: Final = 10_000
 DEFAULT_FETCH_BYTES: Final = 1 * MIB
 MAX_FETCH_BYTES: Final = 4 * MIB
 # Ended locks that a mailbox remembers, to distinguish an expired lease or a repeated acknowledgement from a wrong lock.
-# At this number it forgets the older half.
+# At this number it forgets the older half. A node with many mailboxes remembers fewer in each, so that they take about
+# 1/ENDED_LOCKS_PART of the memory of mailboxes, but at least MIN_ENDED_LOCKS.
 MAX_ENDED_LOCKS: Final = 4_096
+MIN_ENDED_LOCKS: Final = 64
+ENDED_LOCKS_PART: Final = 16
 LOCK_BYTES: Final = 20
 
 # Blobs. A chunk is a message of the log.
@@ -350,7 +358,7 @@ MAX_BLOB_BYTES: Final = MAX_BODY_BYTES
 MIN_BLOB_BODY_BYTES: Final = 64 * KIB
 MAX_DELIVERED_BODY_BYTES: Final = 4 * MIB
 MAX_BLOB_KEY_BYTES: Final = 32
-# Blobs of a node: about 400 bytes of memory each, and 100 for each tenant that has stored or counted one.
+# Blobs of a node, which the memory of mailboxes bounds as well.
 MAX_BLOBS: Final = 1_000_000
 MAX_BLOB_TENANTS: Final = 1_000
 # Memory for blobs that are being received, of all callers together, with a share of what is free for each principal.

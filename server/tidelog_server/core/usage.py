@@ -7,6 +7,8 @@ A tenant may use at most ``percent / (100 - percent)`` times the amount that is 
 Source: dynamic thresholds (Choudhury and Hahne) for buffers shared by the ports of a switch.
 """
 
+from collections.abc import Iterable
+
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import WHOLE_PERCENT
@@ -25,6 +27,10 @@ class Usage:
     def of(self, tenant: Tenant) -> int:
         """Return the amount that a tenant uses."""
         return self._by_tenant.get(tenant, 0)
+
+    def items(self) -> Iterable[tuple[Tenant, int]]:
+        """Return the tenants that use something, each with its amount."""
+        return self._by_tenant.items()
 
     def add(self, tenant: Tenant, amount: int) -> None:
         """Add ``amount`` to a tenant's usage; negative to release."""

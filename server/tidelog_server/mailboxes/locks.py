@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 
-from tidelog_server.core.limits import LEASE_MEMORY_BYTES, MAX_ENDED_LOCKS
+from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LEASE_MEMORY_BYTES, MAX_ENDED_LOCKS
 
 
 class LockEnd(IntEnum):
@@ -19,7 +20,7 @@ class Locks:
     Invariant: a message has at most one lock, and a lock at most one message.
     """
 
-    __slots__ = ("_by_message", "_ended", "_ended_earlier", "_messages")
+    __slots__ = ("_by_message", "_ended", "_ended_earlier", "_half", "_messages")
 
     def __init__(self) -> None:
         self._messages: dict[bytes, int] = {}
@@ -28,17 +29,27 @@ class Locks:
         # less time than to forget each lock.
         self._ended: dict[bytes, int] = {}
         self._ended_earlier: dict[bytes, int] = {}
+        # Ended locks of a generation.
+        self._half = MAX_ENDED_LOCKS // 2
 
     def __len__(self) -> int:
         return len(self._messages)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the locks of leased messages, about.
+        """Memory of the locks of leased messages, and of ended ones, about."""
+        ended = len(self._ended) + len(self._ended_earlier)
+        return LEASE_MEMORY_BYTES * len(self._messages) + ENDED_LOCK_MEMORY_BYTES * ended
 
-        Why not of ended ones: their number has a bound, and a caller could not release them.
-        """
-        return LEASE_MEMORY_BYTES * len(self._messages)
+    def remember(self, maximum: int) -> None:
+        """Remember at most ``maximum`` ended locks from now on, at least 2, and forget older ones."""
+        if self._half == maximum // 2:
+            return
+        self._half = maximum // 2
+        if len(self._ended) >= self._half:
+            self._ended_earlier, self._ended = _last(self._ended, self._half), {}
+        else:
+            self._ended_earlier = _last(self._ended_earlier, self._half)
 
     def take(self, lock_id: bytes, message_id: int) -> None:
         """Add the lock of a message that has no lock."""
@@ -72,7 +83,7 @@ class Locks:
         ended = message_ids if how is LockEnd.ACKNOWLEDGED else [-message_id for message_id in message_ids]
         begin = 0
         while begin < len(lock_ids):
-            end = begin + MAX_ENDED_LOCKS // 2 - len(self._ended)
+            end = begin + self._half - len(self._ended)
             self._ended.update(zip(lock_ids[begin:end], ended[begin:end], strict=True))
             begin = end
             self._age()
@@ -99,15 +110,20 @@ class Locks:
     def all_ended(self) -> Iterator[tuple[bytes, int, LockEnd]]:
         """Yield the lock, message id and end of each remembered lock, oldest first.
 
-        They are at most MAX_ENDED_LOCKS, and at least the last half of that number.
+        They are at most the maximum of ``remember``, MAX_ENDED_LOCKS by default, and at least the last half of it.
         """
         for generation in (self._ended_earlier, self._ended):
             for lock_id, found in generation.items():
                 yield (lock_id, *_decode_end(found))
 
     def _age(self) -> None:
-        if len(self._ended) >= MAX_ENDED_LOCKS // 2:
+        if len(self._ended) >= self._half:
             self._ended_earlier, self._ended = self._ended, {}
+
+
+def _last(ended: dict[bytes, int], number: int) -> dict[bytes, int]:
+    """Return the ``number`` newest of some ended locks."""
+    return dict(islice(ended.items(), max(0, len(ended) - number), None))
 
 
 def _decode_end(found: int) -> tuple[int, LockEnd]:

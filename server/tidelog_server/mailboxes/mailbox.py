@@ -146,6 +146,7 @@ class MailboxLog:
         # Set by each step, and when the mailbox is closed.
         self._changed = asyncio.Event()
         self._arm_timer()
+        self.state.locks.remember(context.bounds.ended_locks)
         self._enter(self.state.tally(), self.state.memory_bytes)
 
     # -- Operations ----------------------------------------------------------------------------------------
@@ -370,6 +371,7 @@ class MailboxLog:
             with_time: True if it has ticks for ``events_of_time``, so that leases can end.
         """
         step = self._new_step(base, blobs_base)
+        self.state.locks.remember(self._context.bounds.ended_locks)
         if with_time:
             pass_time(step)
         else:

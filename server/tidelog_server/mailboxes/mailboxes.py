@@ -57,10 +57,13 @@ class OpenMailboxes:
         self._codec = codec
         self._find = find
         self._tenant_of = tenant_of
-        self.blobs = Blobs(node, tasks, readers, codec, channel, snapshot_of=self._snapshot_of, grace_s=blob_grace_s)
+        bounds = Bounds(lambda: node.admission.limits)
+        self.blobs = Blobs(
+            node, tasks, readers, codec, channel, bounds=bounds, snapshot_of=self._snapshot_of, grace_s=blob_grace_s
+        )
         self.context = MailboxContext(
             node, tasks, codec, BodyBudget(BODIES_BYTES), os.urandom, self.blobs, Figures(node.metrics),
-            Bounds(lambda: node.admission.limits),
+            bounds,
         )  # fmt: skip
         self.reader = BodyReader(node.store, codec, readers)
         self.housekeeper = Housekeeper(node, self.reader)
@@ -72,6 +75,7 @@ class OpenMailboxes:
         self._logs: dict[int, asyncio.Future[MailboxLog]] = {}
         # Mailboxes whose logs are damaged, by id, with the damage. A restart reads them again.
         self._unloadable: dict[int, str] = {}
+        bounds.mailboxes = lambda: len(self._logs) + len(self._unread or ())
         # Ticks of the last complete snapshots, by vchannel id, as of the start.
         self._snapshots: dict[int, int] = {}
 

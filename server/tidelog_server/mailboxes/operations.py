@@ -388,7 +388,8 @@ def _memory_bytes(step: Step, messages: Sequence[Outgoing], count: int, keys: in
             size_bytes += MEMBER_MEMORY_BYTES
         if message.blob_key:
             size_bytes += BLOB_REFERENCE_MEMORY_BYTES
-    return size_bytes
+    new_blobs = {message.blob_key: message.blob_bytes for message in messages if message.blob_key and message.body}
+    return size_bytes + sum(step.blobs.new_memory_bytes(key, blob_bytes) for key, blob_bytes in new_blobs.items())
 
 
 def _check_room(step: Step, count: int, memory_bytes: int) -> None:

@@ -155,7 +155,7 @@ class Metrics:
         )
         self.mailbox_memory_bytes = self._gauge(
             "mailbox_memory_bytes",
-            "Memory of the open mailboxes of this node, about, without bodies.",
+            "Memory of the open mailboxes and the blobs of this node, about, without bodies.",
         )
         self.mailbox_held_bytes = self._gauge("mailbox_held_bytes", "Bytes of the bodies of these messages.")
         self.mailboxes_oldest_seconds = self._gauge(

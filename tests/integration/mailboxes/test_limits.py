@@ -21,13 +21,16 @@ from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
 from tidelog_server.core.limits import (
+    BLOB_TENANT_MEMORY_BYTES,
     DEDUP_KEY_MEMORY_BYTES,
     LOCK_BYTES,
     MAX_FETCH_BYTES,
     MAX_FETCH_WAIT_MS,
     MAX_MAILBOX_BATCH,
+    MIN_BLOB_BODY_BYTES,
 )
 from tidelog_server.mailboxes import mailbox
+from tidelog_server.mailboxes.blobs.state import blob_memory_bytes
 from tidelog_server.mailboxes.node_wide import bounds
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import (
@@ -121,7 +124,7 @@ async def test_remembered_keys_are_within_the_memory_of_mailboxes_also_after_a_r
         assert limit_bytes * 0.9 < sent * DEDUP_KEY_MEMORY_BYTES <= limit_bytes
         assert await reason_of(send(stub, "b", 100)) == LIMITED
         await send(stub, "b", 5)
-    async with running_server(tmp_path, limits__max_mailbox_memory_bytes=1_000) as server, mailbox_stub(server) as stub:
+    async with running_server(tmp_path, limits__max_mailbox_memory_bytes=2_000) as server, mailbox_stub(server) as stub:
         await eventually(lambda: samples(server), lambda found: found["mailboxes_open", ""] == 2)
         assert (await samples(server))["mailbox_memory_bytes", ""] > 0.9 * limit_bytes
         # What is there is served, and nothing is added.
@@ -133,6 +136,76 @@ async def test_remembered_keys_are_within_the_memory_of_mailboxes_also_after_a_r
         assert await counts(stub, "b") == (0, 0, 0, 0)
         await stub.DeleteMailbox(pb.DeleteMailboxRequest(name="a"))
         await send(stub, "b", 1)
+
+
+async def test_blobs_are_within_the_memory_of_mailboxes_also_after_a_restart(tmp_path: Path) -> None:
+    one_blob, limit_bytes = blob_memory_bytes(1), 20_000
+    async with (
+        running_server(tmp_path, limits__max_mailbox_memory_bytes=limit_bytes) as server,
+        mailbox_stub(server) as stub,
+        tidelog.AsyncClient(server.grpc_endpoint, retry=IMPATIENT, timeout_s=1) as client,
+    ):
+        await create(stub, "a")
+        keys = [await client.blobs.put(b"%d" % number) for number in range(limit_bytes // one_blob)]
+        assert (await samples(server))["mailbox_memory_bytes", ""] == len(keys) * one_blob
+        refused = r"would take \d+ bytes of memory, at most 20000 .* or raise limits.max_mailbox_memory_bytes"
+        with pytest.raises(tidelog.OverloadedError, match=refused):
+            await client.blobs.put(b"further")
+        with pytest.raises(tidelog.OverloadedError, match=refused):
+            await client.mailbox("a").send(bytes(MIN_BLOB_BODY_BYTES + 1))
+        # What is stored already takes nothing further.
+        assert await client.blobs.put(b"0") == keys[0]
+        assert await client.blobs.update_ref_count(keys[0], 1) == 1
+    async with (
+        running_server(tmp_path, limits__max_mailbox_memory_bytes=1_000) as server,
+        mailbox_stub(server) as stub,
+        tidelog.AsyncClient(server.grpc_endpoint) as client,
+    ):
+        assert await client.blobs.get(keys[1]) == b"1"
+        assert (await samples(server))["mailbox_memory_bytes", ""] == len(keys) * one_blob
+        assert await reason_of(send(stub, "a", 1)) == LIMITED
+        opened = server._node.opened_mailboxes
+        assert opened is not None
+        await eventually(lambda: samples(server), lambda found: found["mailboxes_open", ""] == 1)
+        opened.blobs._grace_ticks = 0
+        await opened.blobs.keep()
+        # One has a reference.
+        assert (await samples(server))["mailbox_memory_bytes", ""] == one_blob
+        await send(stub, "a", 1)
+
+
+async def test_bodies_of_one_send_are_within_the_memory_together(tmp_path: Path) -> None:
+    body, limit_bytes = bytes(MIN_BLOB_BODY_BYTES), 3 * blob_memory_bytes(1)
+    async with (
+        running_server(tmp_path, limits__max_mailbox_memory_bytes=limit_bytes) as server,
+        mailbox_stub(server) as stub,
+    ):
+        await create(stub, "a")
+        bodies = [body + b"%d" % number for number in range(3)]
+        assert await reason_of(stub.Send(pb.SendRequest(mailbox="a", bodies=bodies))) == LIMITED
+        assert (await samples(server))["mailbox_memory_bytes", ""] == 0
+        # Equal bodies are one blob.
+        await stub.Send(pb.SendRequest(mailbox="a", bodies=bodies[:1] * 3))
+
+
+async def test_memory_of_blobs_counts_to_who_stored_them(tmp_path: Path) -> None:
+    async with secured_server(tmp_path, limits__max_mailbox_memory_bytes=20_000) as secured:
+        ann, bob = [
+            secured.client(await secured.token("blob.put", "blob.get"), retry=IMPATIENT, timeout_s=1) for _ in range(2)
+        ]
+        async with ann, bob:
+            keys = []
+            with pytest.raises(tidelog.OverloadedError, match=r"this principal uses .*, and for its blobs; with"):
+                for number in range(100):
+                    keys.append(await ann.blobs.put(b"%d" % number))
+            one_blob = blob_memory_bytes(1) + BLOB_TENANT_MEMORY_BYTES
+            assert len(keys) == 10_000 // one_blob
+            await bob.blobs.put(b"bob's")
+            # One that others have stored, too.
+            assert await bob.blobs.update_ref_count(keys[0], 1) == 1
+            assert (await samples(secured.server))["mailbox_memory_bytes", ""] == (
+                (len(keys) + 1) * one_blob + BLOB_TENANT_MEMORY_BYTES
+            )
 
 
 async def test_an_idle_mailbox_forgets_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

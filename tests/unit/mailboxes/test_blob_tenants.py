@@ -4,10 +4,19 @@ Method: steps of several tenants on one state, and the events and snapshots in `
 byte. ``tests/property/test_blob_state.py`` compares random operations of tenants with a model.
 """
 
+from dataclasses import replace
+
 import pytest
 
-from tidelog_server.core.callers import tenant_of
+from tidelog_server.core.callers import Tenant, tenant_of
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
+from tidelog_server.core.limits import (
+    BLOB_CHUNK_BYTES,
+    BLOB_MEMORY_BYTES,
+    BLOB_PLACE_MEMORY_BYTES,
+    BLOB_TENANT_MEMORY_BYTES,
+)
+from tidelog_server.core.usage import Usage
 from tidelog_server.mailboxes.blobs import step as step_module
 from tidelog_server.mailboxes.blobs.events import (
     BlobEvent,
@@ -83,6 +92,57 @@ def test_a_tenant_uses_a_share_of_the_blobs_and_of_the_disk(monkeypatch: pytest.
     put(state, small, b"b0")
     with pytest.raises(RateLimitRejectedError, match="bytes of blobs"):
         put(BlobState(), small, b"b1", b"x" * 10)
+
+
+def test_the_memory_of_blobs_counts_to_who_pays_and_to_who_counts() -> None:
+    state, charged = BlobState(), Usage()
+    put(state, NOBODY)
+    state.attach(charged.add)
+    put(state, A)
+    put(state, A, b"large", bytes(BLOB_CHUNK_BYTES + 1))
+    BlobStep(state, 9, B).count(KEY, 2)
+    BlobStep(state, 10, B).count(KEY, -1)
+    a = 2 * BLOB_MEMORY_BYTES + 3 * BLOB_PLACE_MEMORY_BYTES + 2 * BLOB_TENANT_MEMORY_BYTES
+    for loaded in (state, decode_blobs(encode_blobs(state))):
+        used = [loaded.memory_usage.of(each.tenant) for each in (A, B, NOBODY)]
+        assert used == [a, BLOB_TENANT_MEMORY_BYTES, 0]
+    assert dict(charged.items()) == {A.tenant: a, B.tenant: BLOB_TENANT_MEMORY_BYTES}
+    BlobStep(state, 11).collect([KEY])
+    assert dict(charged.items()) == {
+        A.tenant: BLOB_MEMORY_BYTES + 2 * BLOB_PLACE_MEMORY_BYTES + BLOB_TENANT_MEMORY_BYTES
+    }
+    BlobStep(state, 12).collect([b"large"])
+    assert charged.total == state.memory_usage.total == 0
+
+
+def test_what_takes_further_memory_is_checked_before_it_is_done() -> None:
+    def refuse(tenant: Tenant, memory_bytes: int) -> None:
+        asked.append((tenant, memory_bytes))
+        raise RateLimitRejectedError("full", limit="mailbox_memory")
+
+    state, asked = BlobState(), list[tuple[Tenant, int]]()
+    put(state, A)
+    full_a, full_b = replace(A, check_memory=refuse), replace(B, check_memory=refuse)
+    with pytest.raises(RateLimitRejectedError, match="full"):
+        BlobStep(state, 2, full_b).count(KEY, 1)
+    # What it has counted or stored already takes nothing further.
+    assert BlobStep(state, 3, full_a).count(KEY, 1) == 1
+    assert BlobStep(state, 4, full_b).count(KEY, -1) == 0
+    assert asked == [(B.tenant, BLOB_TENANT_MEMORY_BYTES)]
+    assert state.blobs[KEY].counts == {A.tenant: 1}
+    new = [BlobStep(state, 5, full_b).new_memory_bytes(key, BLOB_CHUNK_BYTES + 1) for key in (KEY, b"new")]
+    one_blob = BLOB_MEMORY_BYTES + 2 * BLOB_PLACE_MEMORY_BYTES
+    assert new == [BLOB_TENANT_MEMORY_BYTES, one_blob + BLOB_TENANT_MEMORY_BYTES]
+    assert BlobStep(state, 5, NOBODY).new_memory_bytes(b"new", BLOB_CHUNK_BYTES + 1) == one_blob
+
+
+def test_the_queue_of_idle_blobs_is_within_the_memory_that_is_counted() -> None:
+    state = BlobState()
+    for number in range(2_000):
+        put(state, A, b"%d" % number)
+    for tick in range(10_000):
+        state.counted_by(b"7", A.tenant, 0, 10 + tick)
+        assert len(state._idle) <= 2 * len(state.blobs)
 
 
 def test_the_tenants_of_a_blob_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

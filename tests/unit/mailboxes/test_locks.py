@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog_server.core.limits import LOCK_BYTES, MAX_ENDED_LOCKS
+from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LEASE_MEMORY_BYTES, LOCK_BYTES, MAX_ENDED_LOCKS
 from tidelog_server.mailboxes.locks import LockEnd, Locks
 
 
@@ -74,3 +74,44 @@ def test_ended_locks_come_back_in_their_order() -> None:
         locks.restore_ended(lock(number), number, LockEnd.EXPIRED)
         assert count_ended(locks) <= MAX_ENDED_LOCKS
     assert locks.ended(lock(number)) == (number, LockEnd.EXPIRED)
+
+
+def test_ended_locks_take_memory_until_they_are_forgotten() -> None:
+    locks = Locks()
+    locks.take_all([lock(number) for number in range(1, 4)], [1, 2, 3])
+    assert locks.memory_bytes == 3 * LEASE_MEMORY_BYTES
+    locks.end_all([1, 2], LockEnd.ACKNOWLEDGED)
+    assert locks.memory_bytes == LEASE_MEMORY_BYTES + 2 * ENDED_LOCK_MEMORY_BYTES
+    locks.end(3, LockEnd.EXPIRED)
+    locks.remember(2)
+    assert locks.memory_bytes == ENDED_LOCK_MEMORY_BYTES
+    assert list(locks.all_ended()) == [(lock(3), 3, LockEnd.EXPIRED)]
+
+
+@pytest.mark.parametrize("ended", [0, 10, MAX_ENDED_LOCKS // 2 - 1, MAX_ENDED_LOCKS // 2, MAX_ENDED_LOCKS - 1, 10_000])
+@pytest.mark.parametrize("maximum", [2, 64, 1_000])
+def test_fewer_ended_locks_are_remembered_from_one_step_to_the_next(ended: int, maximum: int) -> None:
+    locks = Locks()
+
+    def end(begin: int, count: int) -> None:
+        numbers = range(begin, begin + count)
+        locks.take_all([lock(number) for number in numbers], numbers)
+        locks.end_all(numbers, LockEnd.ACKNOWLEDGED)
+
+    def check(last: int, maximum: int) -> None:
+        remembered = [message_id for _, message_id, _ in locks.all_ended()]
+        assert min(last, maximum // 2) <= len(remembered) <= maximum
+        assert remembered == list(range(last - len(remembered) + 1, last + 1))
+
+    end(1, ended)
+    locks.remember(maximum)
+    check(ended, maximum)
+    for number in range(ended + 1, ended + 3 * maximum):
+        end(number, 1)
+        check(number, maximum)
+    last = ended + 3 * maximum - 1
+    locks.remember(MAX_ENDED_LOCKS)
+    check(last, maximum)
+    end(last + 1, 10_000)
+    check(last + 10_000, MAX_ENDED_LOCKS)
+    assert len(list(locks.all_ended())) >= MAX_ENDED_LOCKS // 2

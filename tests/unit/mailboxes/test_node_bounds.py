@@ -57,6 +57,16 @@ def test_the_memory_of_mailboxes_has_a_bound_and_a_tenant_a_share() -> None:
             some.check_memory(tenant, 1)
 
 
+def test_many_mailboxes_remember_fewer_ended_locks_each() -> None:
+    some, mailboxes = bounds(), 0
+    some.mailboxes = lambda: mailboxes
+    found = []
+    for mailboxes in (0, 1, 50, 100, 1_000, 3_000, 100_000):  # noqa: B007 - read by the function above
+        found.append(some.ended_locks)
+    # 32 MiB together.
+    assert found == [4_096, 4_096, 4_096, 2_362, 236, 78, 64]
+
+
 def test_fetches_wait_up_to_a_number_and_a_share() -> None:
     some = bounds()
     some.waiting.add(NO_TENANT, MAX_WAITING_FETCHES - 1)

@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES
+from tidelog_server.core.limits import (
+    BLOB_CHUNK_BYTES,
+    BLOB_MEMORY_BYTES,
+    BLOB_PLACE_MEMORY_BYTES,
+    BLOB_TENANT_MEMORY_BYTES,
+)
 from tidelog_server.core.usage import Usage
 
-# The queue of idle blobs is rebuilt once it has more than this number of entries, and four times as many as blobs.
+# The queue of idle blobs is rebuilt once it has more than this number of entries, and twice as many as blobs,
+# which BLOB_MEMORY_BYTES covers.
 _MIN_REBUILD: Final = 1_024
+_REBUILD_RATIO: Final = 2
+Charge = Callable[[Tenant, int], None]
+"""Adds bytes of memory to what a tenant uses; negative to release."""
 
 
 @dataclass(slots=True)
@@ -84,6 +93,11 @@ def chunks_of(size_bytes: int) -> int:
     return max(1, -(-size_bytes // BLOB_CHUNK_BYTES))
 
 
+def blob_memory_bytes(size_bytes: int) -> int:
+    """Return the memory that a blob takes without its tenants, about."""
+    return BLOB_MEMORY_BYTES + BLOB_PLACE_MEMORY_BYTES * chunks_of(size_bytes)
+
+
 class BlobState:
     """The blobs, and how long nothing has referred to them.
 
@@ -93,12 +107,14 @@ class BlobState:
         blobs: Blobs by key, also incomplete ones.
         stored_bytes: Bytes of all stored chunks.
         number_usage, bytes_usage: Blobs and their bytes by payer; an incomplete blob counts in full.
+        memory_usage: Memory that blobs take, about, by payer, and that its references take, by tenant.
     """
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, Blob] = {}
         self.stored_bytes = 0
-        self.number_usage, self.bytes_usage = Usage(), Usage()
+        self.number_usage, self.bytes_usage, self.memory_usage = Usage(), Usage(), Usage()
+        self._charge_memory: Charge = _charge_nothing
         # Tick and key, smallest tick first; entries of blobs that changed since are outdated.
         self._idle: list[tuple[int, bytes]] = []
 
@@ -106,6 +122,20 @@ class BlobState:
         """Return a complete blob; None if it is missing or incomplete."""
         blob = self.blobs.get(key)
         return blob if blob is not None and blob.is_complete else None
+
+    def attach(self, charge: Charge) -> None:
+        """Charge the memory now and all later changes with ``charge``: the blobs are open."""
+        for tenant, memory_bytes in self.memory_usage.items():
+            charge(tenant, memory_bytes)
+        self._charge_memory = charge
+
+    def new_memory_bytes(self, key: bytes, size_bytes: int, tenant: Tenant) -> int:
+        """Return the further memory that a blob takes once ``tenant`` has stored it."""
+        blob = self.blobs.get(key)
+        memory_bytes = blob_memory_bytes(size_bytes) if blob is None else 0
+        if tenant != NO_TENANT and (blob is None or tenant not in blob.counts):
+            memory_bytes += BLOB_TENANT_MEMORY_BYTES
+        return memory_bytes
 
     # -- Events --------------------------------------------------------------------------------------------
 
@@ -135,7 +165,8 @@ class BlobState:
             self._charge(blob, -1)
             blob.payer = tenant
             self._charge(blob, 1)
-        blob.counts.setdefault(tenant, 0)
+        if tenant not in blob.counts:
+            self._count(blob, tenant, 0)
         self._touch(key, blob, tick)
 
     def counted_by(self, key: bytes, tenant: Tenant, delta: int, tick: int) -> None:
@@ -143,7 +174,7 @@ class BlobState:
         blob = self.blobs[key]
         if (count := blob.counts.get(tenant, 0) + delta) < 0:
             raise ValueError(f"the tenant would have {count} references")
-        blob.counts[tenant] = count
+        self._count(blob, tenant, count)
         self._touch(key, blob, tick)
 
     def copied(self, copies: Iterable[Copy]) -> None:
@@ -165,6 +196,8 @@ class BlobState:
         for key in keys:
             blob = self.blobs.pop(key)
             self._charge(blob, -1)
+            for tenant in blob.counts:
+                self._add_memory(tenant, -BLOB_TENANT_MEMORY_BYTES)
             self.stored_bytes -= sum(blob.bytes_of(index) for index, place in enumerate(blob.places) if place)
 
     # -- Collection ----------------------------------------------------------------------------------------
@@ -198,9 +231,11 @@ class BlobState:
     def rebuild(self) -> None:
         """Rebuild what follows from ``blobs``; needed after a snapshot was loaded."""
         self._queue_all()
-        self.number_usage, self.bytes_usage = Usage(), Usage()
+        self.number_usage, self.bytes_usage, self.memory_usage = Usage(), Usage(), Usage()
         for blob in self.blobs.values():
             self._charge(blob, 1)
+            for tenant in blob.counts:
+                self._add_memory(tenant, BLOB_TENANT_MEMORY_BYTES)
         self.stored_bytes = sum(
             blob.bytes_of(index) for blob in self.blobs.values() for index, place in enumerate(blob.places) if place
         )
@@ -208,6 +243,16 @@ class BlobState:
     def _charge(self, blob: Blob, sign: int) -> None:
         self.number_usage.add(blob.payer, sign)
         self.bytes_usage.add(blob.payer, sign * blob.size_bytes)
+        self._add_memory(blob.payer, sign * blob_memory_bytes(blob.size_bytes))
+
+    def _count(self, blob: Blob, tenant: Tenant, count: int) -> None:
+        if tenant not in blob.counts:
+            self._add_memory(tenant, BLOB_TENANT_MEMORY_BYTES)
+        blob.counts[tenant] = count
+
+    def _add_memory(self, tenant: Tenant, memory_bytes: int) -> None:
+        self.memory_usage.add(tenant, memory_bytes)
+        self._charge_memory(tenant, memory_bytes)
 
     def _touch(self, key: bytes, blob: Blob, tick: int) -> None:
         blob.touched = tick
@@ -215,9 +260,13 @@ class BlobState:
 
     def _queue(self, tick: int, key: bytes) -> None:
         heapq.heappush(self._idle, (tick, key))
-        if len(self._idle) > max(_MIN_REBUILD, 4 * len(self.blobs)):
+        if len(self._idle) > max(_MIN_REBUILD, _REBUILD_RATIO * len(self.blobs)):
             self._queue_all()
 
     def _queue_all(self) -> None:
         self._idle = [(blob.idle_since, key) for key, blob in self.blobs.items()]
         heapq.heapify(self._idle)
+
+
+def _charge_nothing(_tenant: Tenant, _memory_bytes: int) -> None:
+    """The memory of blobs that are not open is not charged."""

@@ -1,13 +1,20 @@
 """One step of the blobs of a node: changes the state, and collects the events. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_REFERENCES, MAX_BLOB_TENANTS, MAX_BLOBS, WHOLE_PERCENT
+from tidelog_server.core.limits import (
+    BLOB_CHUNK_BYTES,
+    BLOB_TENANT_MEMORY_BYTES,
+    MAX_BLOB_REFERENCES,
+    MAX_BLOB_TENANTS,
+    MAX_BLOBS,
+    WHOLE_PERCENT,
+)
 from tidelog_server.mailboxes.blobs.events import (
     BlobEvent,
     Chunk,
@@ -20,6 +27,10 @@ from tidelog_server.mailboxes.blobs.events import (
 from tidelog_server.mailboxes.blobs.state import Blob, BlobState, Copy, chunks_of
 
 
+def _accept(_tenant: Tenant, _memory_bytes: int) -> None:
+    """Memory has no bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class Storer:
     """Who stores or counts blobs, and what it may use.
@@ -29,12 +40,14 @@ class Storer:
         percent: Share of what is free that a tenant may use.
         free_bytes: Bytes that blobs may still use on the disk; None if that is not known.
         may_lower_old: Whether it may lower the references of no tenant.
+        check_memory: Raises RateLimitRejectedError if a tenant may not use a number of further bytes of memory.
     """
 
     tenant: Tenant = NO_TENANT
     percent: int = WHOLE_PERCENT
     free_bytes: int | None = None
     may_lower_old: bool = False
+    check_memory: Callable[[Tenant, int], None] = field(default=_accept, compare=False)
 
 
 NOBODY: Final = Storer()
@@ -76,8 +89,21 @@ class BlobStep:
         """Tick of the last event."""
         return self.base + len(self.payloads) - 1
 
+    def new_memory_bytes(self, key: bytes, size_bytes: int) -> int:
+        """Return the further memory that a blob takes once the storer has stored it."""
+        return self.state.new_memory_bytes(key, size_bytes, self.storer.tenant)
+
+    def check_memory(self, memory_bytes: int) -> None:
+        """Raise RateLimitRejectedError if the storer may not use a number of further bytes of memory."""
+        # What takes no memory is accepted even beyond the bound.
+        if memory_bytes:
+            self.storer.check_memory(self.storer.tenant, memory_bytes)
+
     def check_room(self, key: bytes, size_bytes: int) -> None:
-        """Raise RateLimitRejectedError if there is no room for the blob ``key``, or the storer uses too much."""
+        """Raise RateLimitRejectedError if there is no room for the blob ``key``, or the storer uses too much.
+
+        The caller checks the memory with ``check_memory``, for all blobs of a request.
+        """
         blob, storer = self.state.blobs.get(key), self.storer
         self._check_tenants(blob)
         if blob is None and len(self.state.blobs) >= MAX_BLOBS:
@@ -128,7 +154,7 @@ class BlobStep:
 
         Raises:
             BlobNotExistError: No blob has this key.
-            RateLimitRejectedError: Too many tenants count it.
+            RateLimitRejectedError: Too many tenants count it, or the node has no memory for one more.
         """
         blob, storer = self.state.blobs.get(key), self.storer
         if blob is None:
@@ -143,6 +169,8 @@ class BlobStep:
         lowered = max(own + delta, -blob.references) if storer.may_lower_old and blob.references > 0 else 0
         if wanted != own:
             self._check_tenants(blob)
+            if storer.tenant not in blob.counts:
+                self.check_memory(BLOB_TENANT_MEMORY_BYTES)
             payload = encode_counted_by(key, storer.tenant, wanted - own)
             self.state.counted_by(key, storer.tenant, wanted - own, self._add(BlobEvent.COUNTED_BY, payload))
         if wanted == own or lowered < 0:

@@ -25,6 +25,7 @@ from tidelog_server.mailboxes.blobs.log import BlobLog
 from tidelog_server.mailboxes.blobs.state import Blob, BlobState, chunks_of
 from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
 from tidelog_server.mailboxes.loading import EventCodec, Fold, load_fold, read_event
+from tidelog_server.mailboxes.node_wide.bounds import Bounds
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
@@ -92,9 +93,10 @@ class Blobs:
 
     def __init__(
         self, node: LogNode, tasks: TaskOwner, readers: Executor, codec: EventCodec, channel: BlobChannel,
-        *, snapshot_of: Callable[[int], int], grace_s: float,
+        *, bounds: Bounds, snapshot_of: Callable[[int], int], grace_s: float,
     ) -> None:  # fmt: skip
         """``snapshot_of`` returns the tick of the last complete snapshot in a vchannel, as of the start."""
+        self._bounds = bounds
         self.live = LiveReferences()
         self.live.on_released = self._released
         self.are_references_known: Callable[[], bool] = lambda: True
@@ -149,6 +151,7 @@ class Blobs:
         )
         log = BlobLog(self._node, self._codec, place, state)
         log.snapshot_tick = snapshot_tick
+        state.attach(self._bounds.memory.add)
         return log
 
     # -- Steps of mailboxes ----------------------------------------------------------------------------------
@@ -168,7 +171,8 @@ class Blobs:
         free_bytes = admission.free_disk_bytes
         if free_bytes is not None:
             free_bytes = max(0, free_bytes - admission.limits.min_free_disk_bytes)
-        return Storer(tenant, admission.limits.max_principal_percent, free_bytes, may_lower_old)
+        percent = admission.limits.max_principal_percent
+        return Storer(tenant, percent, free_bytes, may_lower_old, self._bounds.check_memory)
 
     def enter(self, step: BlobStep, txn: TxnSpan | None) -> list[NewEntry]:
         """Complete the part of a step of a mailbox; return its entry, or [] without events.
@@ -219,7 +223,7 @@ class Blobs:
 
         Raises:
             BlobNotExistError: No blob has this key.
-            RateLimitRejectedError: Too many tenants count it.
+            RateLimitRejectedError: Too many tenants count it, or the node has no memory for one more.
         """
         log, _ = await self._find(key)
 
@@ -332,6 +336,7 @@ class Blobs:
 def _putting(key: bytes, data: bytes, first: int, storer: Storer) -> Callable[[BlobStep], None]:
     def execute(step: BlobStep) -> None:
         step.storer = storer
+        step.check_memory(step.new_memory_bytes(key, len(data)))
         step.check_room(key, len(data))
         step.put(key, data, first, _STEP_CHUNKS)
 

@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MAX_WAITING_FETCHES, Limits
+from tidelog_server.core.limits import (
+    ENDED_LOCK_MEMORY_BYTES,
+    ENDED_LOCKS_PART,
+    MAX_ENDED_LOCKS,
+    MAX_WAITING_FETCHES,
+    MIN_ENDED_LOCKS,
+    Limits,
+)
 from tidelog_server.core.usage import Usage
 
 
@@ -13,8 +20,10 @@ class Bounds:
 
     Attributes:
         messages: Messages, by the tenant that created their mailbox.
-        memory: Bytes of memory that they, their keys, groups, leases and blobs take, by the same tenant. What a start
-            loads counts even beyond the bound; nothing further is accepted then.
+        memory: Bytes of memory that they, their keys, groups, leases, ended locks and references to blobs take, by the
+            same tenant, and those that blobs take, by the tenant that pays. What a start loads counts even beyond the
+            bound; nothing further is accepted then.
+        mailboxes: Returns the number of mailboxes that are open, or will be.
         waiting: Waiting fetches, by the tenant of the caller.
     """
 
@@ -23,6 +32,14 @@ class Bounds:
         self.messages = Usage()
         self.memory = Usage()
         self.waiting = Usage()
+        self.mailboxes: Callable[[], int] = lambda: 0
+
+    @property
+    def ended_locks(self) -> int:
+        """Number of ended locks that each mailbox remembers."""
+        memory_bytes = self._limits().max_mailbox_memory_bytes // ENDED_LOCKS_PART
+        number = memory_bytes // (ENDED_LOCK_MEMORY_BYTES * max(1, self.mailboxes()))
+        return max(MIN_ENDED_LOCKS, min(number, MAX_ENDED_LOCKS))
 
     def check_messages(self, tenant: Tenant, amount: int) -> None:
         """Check that a mailbox of ``tenant`` may hold ``amount`` more messages. Raises RateLimitRejectedError."""
@@ -39,19 +56,23 @@ class Bounds:
         )
 
     def check_memory(self, tenant: Tenant, size_bytes: int) -> None:
-        """Check that mailboxes of ``tenant`` may take ``size_bytes`` more of memory. Raises RateLimitRejectedError."""
+        """Check that mailboxes and blobs of ``tenant`` may take ``size_bytes`` more of memory.
+
+        Raises:
+            RateLimitRejectedError: They may not.
+        """
         limits = self._limits()
         maximum = limits.max_mailbox_memory_bytes
         if (total := self.memory.total + size_bytes) > maximum:
             raise RateLimitRejectedError(
                 f"the mailboxes of this node would take {total} bytes of memory, at most {maximum} are allowed: "
-                "wait until workers have confirmed messages and deduplication windows have ended, or raise "
-                "limits.max_mailbox_memory_bytes",
+                "wait until workers have confirmed messages, deduplication windows have ended and blobs without "
+                "references were deleted, or raise limits.max_mailbox_memory_bytes",
                 limit="mailbox_memory", memory_bytes=total, max_memory_bytes=maximum,
             )  # fmt: skip
         self.memory.check_share(
             tenant, size_bytes, maximum, limits.max_principal_percent,
-            "bytes of memory for messages, keys and groups of the mailboxes that it created",
+            "bytes of memory for messages, keys and groups of the mailboxes that it created, and for its blobs",
         )  # fmt: skip
 
     def check_waiting(self, tenant: Tenant) -> None:
