@@ -20,6 +20,7 @@ from tidelog.pandora.keys import Key, print_key_string
 from tidelog.pandora.message import KEY_CLIENT_TIME, KEY_LEASE_TIME, KEY_RECEIVER, KEY_SENDER
 from tidelog.pandora.times import format_time, utc_now
 from tidelog.pandora.values import Values, encode_values, parse_values
+from tidelog.wire.durations import check_seconds, seconds_of
 from tidelog.wire.go_times import format_duration
 
 Body = MutableMapping[str, str | Sequence[str]]
@@ -71,7 +72,7 @@ class HttpClient:
             raise ValueError(f"the URL {url!r} is invalid, expected one such as http://127.0.0.1:7421/pandora")
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        self._timeout_s = timeout.total_seconds()
+        self._timeout_s = check_seconds("timeout", seconds_of("timeout", timeout), may_be_minimum=False)
         self._idle: deque[_Idle] = deque(maxlen=_MAX_IDLE)
         # Closes them when the client is not referenced any more.
         self._close = weakref.finalize(self, _close_all, self._idle)

@@ -30,6 +30,7 @@ from tidelog.rocksmq._messages import (
     checked_msg_id,
 )
 from tidelog.txn.together import append_together
+from tidelog.wire.durations import check_seconds
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 # Names contain no dot: the first dot ends the name, so two queues never share a channel.
@@ -216,7 +217,9 @@ class AsyncRocksMQ:
         Raises:
             PositionTrimmedError: Messages were trimmed before they were consumed: seek to continue.
             GroupInUseError: A member of the group (``client.consumer``) holds the channel.
+            TypeError, ValueError: ``wait_s`` is no number, negative, not finite or above 100 years.
         """
+        check_seconds("wait_s", wait_s)
         with self._reader(group, channel) as reader:
             return await reader.consume(checked_count(n, "n"), wait_s)
 
@@ -225,7 +228,12 @@ class AsyncRocksMQ:
 
         Another consumer of the group may consume it first. While the server is away the call retries, for up to
         ``timeout_s`` or ``Retry.give_up_s``, whichever is less.
+
+        Raises:
+            TypeError, ValueError: ``timeout_s`` is no number, negative, not finite or above 100 years.
         """
+        if timeout_s is not None:
+            check_seconds("timeout_s", timeout_s)
         with self._reader(group, channel) as reader:
             return await reader.wait(timeout_s)
 

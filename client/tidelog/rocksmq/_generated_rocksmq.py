@@ -103,6 +103,7 @@ class RocksMQCalls(ABC):
         Raises:
             PositionTrimmedError: Messages were trimmed before they were consumed: seek to continue.
             GroupInUseError: A member of the group (``client.consumer``) holds the channel.
+            TypeError, ValueError: ``wait_s`` is no number, negative, not finite or above 100 years.
         """
         return background.run(self._mq.consume(group, channel, n, wait_s=wait_s))
 
@@ -111,6 +112,9 @@ class RocksMQCalls(ABC):
 
         Another consumer of the group may consume it first. While the server is away the call retries, for up to
         ``timeout_s`` or ``Retry.give_up_s``, whichever is less.
+
+        Raises:
+            TypeError, ValueError: ``timeout_s`` is no number, negative, not finite or above 100 years.
         """
         return background.run(self._mq.wait(group, channel, timeout_s))
 

@@ -12,6 +12,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncCluster, Client, Cluster, Retry, gazette
+from tidelog.pandora.http_client import HttpClient
+from tidelog.rocksmq import AsyncRocksMQ
 from tidelog.wire.durations import MAX_SECONDS, check_seconds
 
 CLIENT = AsyncClient("127.0.0.1:1")
@@ -53,6 +55,11 @@ CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "delay": ("delay", lambda bad: tidelog.OutgoingMessage(b"", delay=bad).to_wire()),
     "ttl": ("ttl", lambda bad: tidelog.OutgoingMessage(b"", ttl=bad).to_wire()),
     "polled list": ("interval_s", lambda bad: gazette.AsyncPolledList(CLIENT, bad, gazette.ListRequest())),
+    "producers to forget": ("prune_horizon_s", lambda bad: gazette.Sequencer().producer_states(bad)),
+    "queue": ("wait_s", lambda bad: AsyncRocksMQ(CLIENT).consume("g", "orders", 1, wait_s=bad)),
+    "wait for a queue": ("timeout_s", lambda bad: AsyncRocksMQ(CLIENT).wait("g", "orders", bad)),
+    "lock of a store": ("lock_timeout_s", lambda bad: gazette.SqliteCheckpointStore("x.db", "c", lock_timeout_s=bad)),
+    "pandora": ("timeout", lambda bad: HttpClient("http://127.0.0.1:1", timeout=bad)),
 }
 # A mailbox's server judges negative ones: a message may be due in the past.
 MAY_BE_NEGATIVE = {"fetch", "lease", "worker", "delay", "ttl"}

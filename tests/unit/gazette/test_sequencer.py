@@ -403,7 +403,8 @@ def test_an_open_transaction_without_its_end_is_forgotten_also_after_a_restart(*
 
 
 @pytest.mark.parametrize(
-    ("horizon_s", "kept"), [(0.0, [1, 2, 3]), (5.0, [2, 3]), (10.0, [1, 2, 3]), (9.999, [2, 3]), (1e12, [1, 2, 3])]
+    ("horizon_s", "kept"),
+    [(0.0, [1, 2, 3]), (5.0, [2, 3]), (10.0, [1, 2, 3]), (9.999, [2, 3]), (3_155_760_000.0, [1, 2, 3])],
 )
 def test_producers_behind_the_horizon_are_forgotten(horizon_s: float, kept: list[int]) -> None:
     sequencer = StepSequencer()

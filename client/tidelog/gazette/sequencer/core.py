@@ -22,6 +22,7 @@ from tidelog.gazette.sequencer.table import (
     DecisionTable,
 )
 from tidelog.gazette.uuids import CLOCK_UNITS_PER_SECOND, PRODUCER_ID_BYTES, ProducerID, get_clock
+from tidelog.wire.durations import check_seconds
 
 DEFAULT_RING_SIZE: Final = 8192
 
@@ -270,8 +271,11 @@ class StepSequencer(DecisionTable):
         Args:
             prune_horizon_s: Forget producers whose clock is this much behind the largest one that was acknowledged in
                 their journal; 0 forgets no producer. A later message of one counts as that of a new producer.
+
+        Raises:
+            TypeError, ValueError: ``prune_horizon_s`` is no number, negative, not finite or above 100 years.
         """
-        self._prune(prune_horizon_s)
+        self._prune(check_seconds("prune_horizon_s", prune_horizon_s))
         self._pending.clear()
         return Checkpoint(
             {each.name: each.read_through for each in self._journals.values() if each.read_through != NO_BEGIN},
@@ -301,7 +305,7 @@ class StepSequencer(DecisionTable):
                 yield ProducerState(JournalProducer(journal.name, producer), each.min_clock, each.begin, newest)
 
     def _prune(self, horizon_s: float) -> None:
-        if horizon_s <= 0:
+        if not horizon_s:
             return
         for journal in self._journals.values():
             newest = max((each.min_clock for each in journal.producers.values()), default=0)

@@ -21,6 +21,7 @@ from tidelog.gazette.stores.errors import (
     NOT_OPEN,
     ConsumerFencedError,
 )
+from tidelog.wire.durations import check_seconds
 
 _Result = TypeVar("_Result")
 _CREATE: Final = (
@@ -55,7 +56,7 @@ class SqliteCheckpointStore:
             raise ValueError("the name of the consumer is empty, expected at least one character")
         self._path = path
         self._consumer = consumer
-        self._lock_timeout_s = lock_timeout_s
+        self._lock_timeout_s = check_seconds("lock_timeout_s", lock_timeout_s)
         self._connection: sqlite3.Connection | None = None
         # Epoch of the acquisition; 0 if the store is not acquired.
         self._epoch = 0
