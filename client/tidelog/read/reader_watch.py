@@ -155,7 +155,11 @@ class ReaderWatch:
 
 
 class Patience:
-    """One wait of one link for its server, at most ``Retry.give_up_s``."""
+    """One wait of one link for its server, at most ``Retry.give_up_s``.
+
+    Attributes:
+        give_up_at_s: Its end, by the event loop's clock.
+    """
 
     def __init__(self, watch: ReaderWatch, link: object, transport: Transport, give_up_s: float | None = None) -> None:
         self._watch = watch
@@ -163,7 +167,7 @@ class Patience:
         self._transport = transport
         self._clock = asyncio.get_running_loop().time
         self._begin_s = self._clock()
-        self._give_up_at = self._begin_s + (transport.retry.give_up_s if give_up_s is None else give_up_s)
+        self.give_up_at_s = self._begin_s + (transport.retry.give_up_s if give_up_s is None else give_up_s)
         self._pauses_s = transport.retry.pauses_s()
         # When it started to connect, or lost the connection; None while it is connected.
         self._since_s: float | None = None
@@ -171,7 +175,7 @@ class Patience:
 
     @property
     def _left_s(self) -> float:
-        return max(0.0, self._give_up_at - self._clock())
+        return max(0.0, self.give_up_at_s - self._clock())
 
     @asynccontextmanager
     async def bounded(self, extra_s: float = 0.0) -> AsyncGenerator[None, None]:
@@ -182,16 +186,19 @@ class Patience:
         """
         scope: asyncio.Timeout | None = None
         try:
-            async with answer_by(self._give_up_at + extra_s) as scope:
+            async with answer_by(self.give_up_at_s + extra_s) as scope:
                 yield
         except TimeoutError as error:
             if isinstance(error, TidelogError) or scope is None or not scope.expired():
                 raise
-            silent_s = self._clock() - self._begin_s
-            raise UnavailableError(
-                f"the server at {self._transport.endpoint} did not answer for {silent_s:.1f} s: check it, or raise "
-                "Retry.give_up_s"
-            ) from error
+            raise self.silence() from error
+
+    def silence(self) -> UnavailableError:
+        """Return the error of a server that did not answer in time."""
+        return UnavailableError(
+            f"the server at {self._transport.endpoint} did not answer for {self._clock() - self._begin_s:.1f} s: check "
+            "it, or raise Retry.give_up_s"
+        )
 
     async def connected(self) -> None:
         """Return once the connection is established. Raises as ``Transport.ready``."""

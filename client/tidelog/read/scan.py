@@ -18,6 +18,7 @@ from tidelog.read.scan_sources import Begin, Source, sources_of
 from tidelog.tick import Tick
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.in_one_process import InOneProcess
+from tidelog.transport.patience_scope import Alarm
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport
 from tidelog.v1 import wal_service_pb2
@@ -77,6 +78,7 @@ class ScanCore(InOneProcess):
         self._span: _tracing.Span | None = None
         self._reading: asyncio.Task[Any] | None = None
         self._has_read = asyncio.Event()
+        self._alarm = Alarm()
         # Of a scan up to the watermark: its end, according to the first response; 0 before that.
         self._end_tick = 0
         self._received: _Received | None = None
@@ -194,8 +196,7 @@ class ScanCore(InOneProcess):
         """Accept the next response, opening the call if necessary. Return the error, or None on success."""
         error: TidelogError
         try:
-            async with patience.bounded(self.plan.watermark_interval_ms / 1_000):
-                response = await self._read(patience)
+            response = await self._read(patience)
         except grpc.aio.AioRpcError as failure:
             self._hang_up(failure)
             error = error_of_status(failure, is_read=True)
@@ -237,8 +238,13 @@ class ScanCore(InOneProcess):
 
     async def _read(self, patience: Patience) -> bytes | None:
         """Return the next response of the call, opened if there is no call yet; None at the end."""
-        if self._call is None and not await self._open(patience):
-            return None
+        # A server sends a watermark at this interval if it has nothing else.
+        extra_s = self.plan.watermark_interval_ms / 1_000
+        if self._call is None:
+            async with patience.bounded(extra_s):
+                is_open = await self._open(patience)
+            if not is_open:
+                return None
         # Why a task: cancelling a read cancels the call, and callers wait for the next batch with a timeout.
         if self._reading is None:
             # A new one each time: an event belongs to a loop, and a fork replaces that of the synchronous clients.
@@ -246,8 +252,17 @@ class ScanCore(InOneProcess):
             self._reading = asyncio.create_task(_read_one(self._call, has_read), name="tidelog-scan-read")
             # A task that is cancelled before its first step sets nothing.
             self._reading.add_done_callback(lambda _: has_read.set())
-        # Not for the task itself: each layer of callbacks takes a turn of the event loop.
-        await self._has_read.wait()
+        elif not self._reading.done():
+            # The alarm may have set it in the moment in which its wait was cancelled.
+            self._has_read.clear()
+        self._alarm.set(patience.give_up_at_s + extra_s, self._has_read.set)
+        try:
+            # Not for the task itself: each layer of callbacks takes a turn of the event loop.
+            await self._has_read.wait()
+        finally:
+            self._alarm.clear()
+        if not self._reading.done():
+            raise patience.silence()
         reading, self._reading = self._reading, None
         if reading.cancelled():
             raise ClosedError("the client was closed while a scan was open")
@@ -320,6 +335,7 @@ class ScanCore(InOneProcess):
         return _Received(batches, page.watermark, page.caught_up)
 
     def _hang_up(self, failure: Exception | None = None) -> None:
+        self._alarm.stop()
         if self._span is not None:
             self._span.end(failure)
             self._span = None

@@ -1,7 +1,7 @@
-"""The deadline of a wait for a server."""
+"""The deadline of a wait for a server: of a block, or of each of many short waits."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -29,3 +29,55 @@ async def answer_by(when_s: float) -> AsyncGenerator[asyncio.Timeout, None]:
             yield scope
         finally:
             timer.cancel()
+
+
+class Alarm:
+    """The deadline of one wait after another, each mostly short: moving it sets attributes, and no timer.
+
+    One timer outlives many waits. When it ends, it is set again for the deadline of the wait under way.
+    """
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._when_s = 0.0
+        self._wake: Callable[[], object] | None = None
+
+    def set(self, when_s: float, wake: Callable[[], object]) -> None:
+        """Call ``wake`` at ``when_s``, by the running event loop's clock, unless the alarm is set again or cleared.
+
+        After a pause of the program it is called ``LATE_S`` later, as in ``answer_by``.
+        """
+        loop = asyncio.get_running_loop()
+        self._when_s, self._wake = when_s, wake
+        # A fork replaces the event loop of the synchronous clients.
+        if self._timer is None or self._loop is not loop or self._timer.when() > when_s:
+            self._start(loop)
+
+    def clear(self) -> None:
+        """Call nothing. The timer stays, for the next wait."""
+        self._wake = None
+
+    def stop(self) -> None:
+        """Call nothing, and end the timer."""
+        self._wake = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop, self._timer = loop, loop.call_at(self._when_s, self._end, loop, self._when_s)
+
+    def _end(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+        self._timer = None
+        if self._wake is None:
+            return
+        now_s = loop.time()
+        if now_s > due_s + LATE_S:
+            self._when_s = max(self._when_s, now_s + LATE_S)
+        if self._when_s > now_s:
+            self._start(loop)
+        else:
+            self._wake()
