@@ -433,10 +433,12 @@ class AsyncClient(
     async def aclose(self) -> None:
         """Drain: wait until all appends, broadcasts and other changes are answered, then close the connection.
 
-        The wait takes at most the client's ``timeout_s``; a call with a shorter timeout ends at that. A call that is
-        still unanswered ends with ClosedError without effect if it was not sent. If it was sent, an append, broadcast
-        or commit ends with AppendUnknownError, and another change with ClosedError whose ``effect`` is ``unknown``.
-        Reads and scans end with ClosedError at once. Cancelling ends only the wait: the client is closed.
+        The wait takes at most the client's ``timeout_s``; a call with a shorter timeout ends at that. Then broadcasts
+        that wait on the server are withdrawn, within a second, and end with ResourceAcquiredError or
+        BarrierNotReachedError: nothing was appended. A call that is still unanswered ends with ClosedError without
+        effect if it was not sent. If it was sent, an append, broadcast or commit ends with AppendUnknownError, and
+        another change with ClosedError whose ``effect`` is ``unknown``. Reads and scans end with ClosedError at once.
+        Cancelling ends only the wait: the client is closed.
         """
         self._is_closed = True
         await self._close_session()

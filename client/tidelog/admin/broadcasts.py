@@ -4,6 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from tidelog.admin import broadcast_types as _wire_broadcast
@@ -93,7 +94,8 @@ class AsyncBroadcastCalls(ServiceCalls):
 
         The broadcast acquires all its ``resource_keys`` at once, and holds them until every vchannel has acknowledged
         it. The client resends it within the timeout until the outcome is known; the message is appended once.
-        Cancelling ends only the wait.
+        Cancelling a broadcast that still waits withdraws it; one that is accepted is appended. A close of the client
+        withdraws it likewise, and its error states its effect.
 
         Args:
             vchannels: Distinct names of vchannels.
@@ -104,7 +106,8 @@ class AsyncBroadcastCalls(ServiceCalls):
             timeout_s: Timeout in seconds in addition to ``wait_s``; None for the client's.
 
         Raises:
-            ResourceAcquiredError: Another broadcast holds a key. Nothing was appended.
+            ResourceAcquiredError: Another broadcast holds a key, until the wait or the client ended. Nothing was
+                appended.
             AppendUnknownError: The broadcast may or may not be accepted. If it is, it reaches every vchannel.
             BarrierNotReachedError: The barrier is too far in the future. Nothing was appended.
             InvalidRequestError, ValueError: A name, key, size or time is invalid. Nothing was appended.
@@ -246,9 +249,10 @@ class AsyncBroadcastCalls(ServiceCalls):
         transport = self._transport()
         request.broadcast_id = await self._broadcast_ids().take(end_s - clock())
         with _own_connection(transport) as connection:
+            withdrawal = pb.WithdrawBroadcastRequest(broadcast_id=request.broadcast_id)
             answer = await transport.call(
                 connection.broadcasts.Broadcast, request, timeout_s=end_s - clock(), is_read=False, is_append=True,
-                is_idempotent=True,
+                is_idempotent=True, withdraw=partial(connection.broadcasts.WithdrawBroadcast, withdrawal),
             )  # fmt: skip
         return _wire_broadcast.result(answer)
 

@@ -14,7 +14,7 @@ from tidelog.errors import ClosedError, DeadlineError, TidelogError, Unauthentic
 from tidelog.transport import fork as _fork
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.absence import why_not_connected
-from tidelog.transport.calls import Calls, Progress, closed_error
+from tidelog.transport.calls import WITHDRAW_S, Calls, Progress, closed_error
 from tidelog.transport.consume_ids import ConsumeIds
 from tidelog.transport.credentials import TlsOptions, TokenSource, authorization
 from tidelog.transport.in_one_process import InOneProcess
@@ -303,6 +303,7 @@ class Transport(InOneProcess):
         is_idempotent: bool = False,
         holds_close: bool | None = None,
         mark_repeated: Callable[[_Request_contra], None] | None = None,
+        withdraw: Callable[..., Awaitable[object]] | None = None,
     ) -> _Response_co:
         """Return the response to ``request``. Retry until the timeout if it had no effect or is idempotent.
 
@@ -315,6 +316,7 @@ class Transport(InOneProcess):
             is_idempotent: Whether the call is idempotent.
             holds_close: Whether a close of the client waits for it; None: only if it is not a read.
             mark_repeated: Called with the request before a retry, once an attempt may have had an effect.
+            withdraw: Calls the server so that it answers a request that waits there; for a close.
 
         Raises:
             TidelogError: The last error of server or transport; its effect is unknown if that of any attempt is.
@@ -322,13 +324,29 @@ class Transport(InOneProcess):
         """
         progress = Progress()
         try:
-            async with self.calls.entered(holds_close=not is_read if holds_close is None else holds_close):
+            async with self.calls.entered(
+                holds_close=not is_read if holds_close is None else holds_close,
+                withdraw=None if withdraw is None else partial(self._withdraw, progress, withdraw),
+            ):
                 return await self._repeated(
                     progress, method, request, timeout_s=timeout_s, is_read=is_read, is_append=is_append,
                     is_idempotent=is_idempotent, mark_repeated=mark_repeated,
                 )  # fmt: skip
         except ClosedError:
             raise progress.error_at_close(is_read=is_read, is_append=is_append) from None
+
+    async def _withdraw(self, progress: Progress, method: Callable[..., Awaitable[object]]) -> bool:
+        """Ask the server to answer a request that waits there; return False if it is not sent, or that fails."""
+        if not progress.is_sent:
+            return False
+        # Its answer ends the call: the server's code for a barrier is one after which requests are sent again.
+        progress.is_withdrawn = True
+        try:
+            await method(timeout=WITHDRAW_S, metadata=self._call_metadata())
+        except (grpc.aio.AioRpcError, UnauthenticatedError):
+            # The server is away, refuses, or has no such method yet. The error of the ended call reports its effect.
+            return False
+        return True
 
     async def _repeated(
         self,
@@ -362,7 +380,7 @@ class Transport(InOneProcess):
             progress.is_unknown = progress.is_unknown or error.effect == "unknown"
             pause_s = max(next(pauses_s), retry_after_s(error))
             may_pass = may_repeat(error) or (is_idempotent and _is_lost(failure))
-            if not may_pass or clock() + pause_s >= deadline:
+            if progress.is_withdrawn or not may_pass or clock() + pause_s >= deadline:
                 error.effect = "unknown" if progress.is_unknown else "none"
                 raise error from (failure if failure is not error else None)
             if progress.is_unknown and mark_repeated is not None:
@@ -405,7 +423,16 @@ class Transport(InOneProcess):
         await self.calls.drain(timeout_s)
 
     async def aclose(self) -> None:
-        """Close the connections, which ends their calls and streams; open transactions expire on the server."""
+        """Close the connections, which ends their calls and streams; open transactions expire on the server.
+
+        Broadcasts that wait on the server are withdrawn first. Cancelling ends only that.
+        """
+        try:
+            await self.calls.withdraw()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         for transaction in list(self.open_transactions):
             transaction.forget()
         # Ordering: before the channels, whose close ends calls in progress with CancelledError.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tidelog.v1 import message_pb2 as tidelog_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tidelog/v1/broadcast_service.proto\x12\ntidelog.v1\x1a\x18tidelog/v1/message.proto\":\n\x0bResourceKey\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06shared\x18\x03 \x01(\x08\"\xc0\x01\n\x10\x42roadcastRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12$\n\x07message\x18\x02 \x01(\x0b\x32\x13.tidelog.v1.Message\x12.\n\rresource_keys\x18\x03 \x03(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x17\n\x0fwait_timeout_ms\x18\x04 \x01(\r\x12\x14\n\x0c\x62\x61rrier_tick\x18\x05 \x01(\x04\x12\x14\n\x0c\x62roadcast_id\x18\x06 \x01(\x04\"J\n\x11\x42roadcastResponse\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"5\n\nAckRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x11\n\tvchannels\x18\x02 \x03(\t\"\r\n\x0b\x41\x63kResponse\"\x8f\x01\n\x10WaitAckedRequest\x12-\n\x0cresource_key\x18\x01 \x01(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x15\n\rbroadcast_ids\x18\x02 \x03(\x04\x12!\n\x04mode\x18\x03 \x01(\x0e\x32\x13.tidelog.v1.AckMode\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"9\n\x11WaitAckedResponse\x12\r\n\x05\x61\x63ked\x18\x01 \x01(\x08\x12\x15\n\rbroadcast_ids\x18\x02 \x03(\x04\"\x96\x02\n\x10\x42roadcastSummary\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.tidelog.v1.BroadcastState\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x11\n\tvchannels\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63ked_vchannels\x18\x05 \x01(\r\x12.\n\rresource_keys\x18\x06 \x03(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x17\n\x0f\x63reated_time_ms\x18\x07 \x01(\x04\x12\x18\n\x10\x66inished_time_ms\x18\x08 \x01(\x04\x12\x14\n\x0c\x61\x62ort_reason\x18\t \x01(\t\x12\x0e\n\x06\x61ge_ms\x18\n \x01(\x04\"j\n\x15ListBroadcastsRequest\x12*\n\x06states\x18\x01 \x03(\x0e\x32\x1a.tidelog.v1.BroadcastState\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"c\n\x16ListBroadcastsResponse\x12\x30\n\nbroadcasts\x18\x01 \x03(\x0b\x32\x1c.tidelog.v1.BroadcastSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x18\x44\x65scribeBroadcastRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\"j\n\x19\x44\x65scribeBroadcastResponse\x12-\n\x07summary\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.BroadcastSummary\x12\r\n\x05\x61\x63ked\x18\x02 \x03(\t\x12\x0f\n\x07missing\x18\x03 \x03(\t\"=\n\x15\x41\x62ortBroadcastRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"G\n\x16\x41\x62ortBroadcastResponse\x12-\n\x07summary\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.BroadcastSummary*H\n\x07\x41\x63kMode\x12\x18\n\x14\x41\x43K_MODE_UNSPECIFIED\x10\x00\x12\x11\n\rACK_MODE_ONCE\x10\x01\x12\x10\n\x0c\x41\x43K_MODE_ALL\x10\x02*\xa3\x01\n\x0e\x42roadcastState\x12\x1f\n\x1b\x42ROADCAST_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42ROADCAST_STATE_PENDING\x10\x01\x12\x1c\n\x18\x42ROADCAST_STATE_WAIT_ACK\x10\x02\x12\x18\n\x14\x42ROADCAST_STATE_DONE\x10\x03\x12\x1b\n\x17\x42ROADCAST_STATE_ABORTED\x10\x04\x32\xf2\x03\n\x10\x42roadcastService\x12H\n\tBroadcast\x12\x1c.tidelog.v1.BroadcastRequest\x1a\x1d.tidelog.v1.BroadcastResponse\x12\x36\n\x03\x41\x63k\x12\x16.tidelog.v1.AckRequest\x1a\x17.tidelog.v1.AckResponse\x12H\n\tWaitAcked\x12\x1c.tidelog.v1.WaitAckedRequest\x1a\x1d.tidelog.v1.WaitAckedResponse\x12W\n\x0eListBroadcasts\x12!.tidelog.v1.ListBroadcastsRequest\x1a\".tidelog.v1.ListBroadcastsResponse\x12`\n\x11\x44\x65scribeBroadcast\x12$.tidelog.v1.DescribeBroadcastRequest\x1a%.tidelog.v1.DescribeBroadcastResponse\x12W\n\x0e\x41\x62ortBroadcast\x12!.tidelog.v1.AbortBroadcastRequest\x1a\".tidelog.v1.AbortBroadcastResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tidelog/v1/broadcast_service.proto\x12\ntidelog.v1\x1a\x18tidelog/v1/message.proto\":\n\x0bResourceKey\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06shared\x18\x03 \x01(\x08\"\xc0\x01\n\x10\x42roadcastRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12$\n\x07message\x18\x02 \x01(\x0b\x32\x13.tidelog.v1.Message\x12.\n\rresource_keys\x18\x03 \x03(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x17\n\x0fwait_timeout_ms\x18\x04 \x01(\r\x12\x14\n\x0c\x62\x61rrier_tick\x18\x05 \x01(\x04\x12\x14\n\x0c\x62roadcast_id\x18\x06 \x01(\x04\"J\n\x11\x42roadcastResponse\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"0\n\x18WithdrawBroadcastRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\"+\n\x19WithdrawBroadcastResponse\x12\x0e\n\x06waited\x18\x01 \x01(\x08\"5\n\nAckRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x11\n\tvchannels\x18\x02 \x03(\t\"\r\n\x0b\x41\x63kResponse\"\x8f\x01\n\x10WaitAckedRequest\x12-\n\x0cresource_key\x18\x01 \x01(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x15\n\rbroadcast_ids\x18\x02 \x03(\x04\x12!\n\x04mode\x18\x03 \x01(\x0e\x32\x13.tidelog.v1.AckMode\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"9\n\x11WaitAckedResponse\x12\r\n\x05\x61\x63ked\x18\x01 \x01(\x08\x12\x15\n\rbroadcast_ids\x18\x02 \x03(\x04\"\x96\x02\n\x10\x42roadcastSummary\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.tidelog.v1.BroadcastState\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x11\n\tvchannels\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63ked_vchannels\x18\x05 \x01(\r\x12.\n\rresource_keys\x18\x06 \x03(\x0b\x32\x17.tidelog.v1.ResourceKey\x12\x17\n\x0f\x63reated_time_ms\x18\x07 \x01(\x04\x12\x18\n\x10\x66inished_time_ms\x18\x08 \x01(\x04\x12\x14\n\x0c\x61\x62ort_reason\x18\t \x01(\t\x12\x0e\n\x06\x61ge_ms\x18\n \x01(\x04\"j\n\x15ListBroadcastsRequest\x12*\n\x06states\x18\x01 \x03(\x0e\x32\x1a.tidelog.v1.BroadcastState\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"c\n\x16ListBroadcastsResponse\x12\x30\n\nbroadcasts\x18\x01 \x03(\x0b\x32\x1c.tidelog.v1.BroadcastSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x18\x44\x65scribeBroadcastRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\"j\n\x19\x44\x65scribeBroadcastResponse\x12-\n\x07summary\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.BroadcastSummary\x12\r\n\x05\x61\x63ked\x18\x02 \x03(\t\x12\x0f\n\x07missing\x18\x03 \x03(\t\"=\n\x15\x41\x62ortBroadcastRequest\x12\x14\n\x0c\x62roadcast_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"G\n\x16\x41\x62ortBroadcastResponse\x12-\n\x07summary\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.BroadcastSummary*H\n\x07\x41\x63kMode\x12\x18\n\x14\x41\x43K_MODE_UNSPECIFIED\x10\x00\x12\x11\n\rACK_MODE_ONCE\x10\x01\x12\x10\n\x0c\x41\x43K_MODE_ALL\x10\x02*\xa3\x01\n\x0e\x42roadcastState\x12\x1f\n\x1b\x42ROADCAST_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42ROADCAST_STATE_PENDING\x10\x01\x12\x1c\n\x18\x42ROADCAST_STATE_WAIT_ACK\x10\x02\x12\x18\n\x14\x42ROADCAST_STATE_DONE\x10\x03\x12\x1b\n\x17\x42ROADCAST_STATE_ABORTED\x10\x04\x32\xd4\x04\n\x10\x42roadcastService\x12H\n\tBroadcast\x12\x1c.tidelog.v1.BroadcastRequest\x1a\x1d.tidelog.v1.BroadcastResponse\x12`\n\x11WithdrawBroadcast\x12$.tidelog.v1.WithdrawBroadcastRequest\x1a%.tidelog.v1.WithdrawBroadcastResponse\x12\x36\n\x03\x41\x63k\x12\x16.tidelog.v1.AckRequest\x1a\x17.tidelog.v1.AckResponse\x12H\n\tWaitAcked\x12\x1c.tidelog.v1.WaitAckedRequest\x1a\x1d.tidelog.v1.WaitAckedResponse\x12W\n\x0eListBroadcasts\x12!.tidelog.v1.ListBroadcastsRequest\x1a\".tidelog.v1.ListBroadcastsResponse\x12`\n\x11\x44\x65scribeBroadcast\x12$.tidelog.v1.DescribeBroadcastRequest\x1a%.tidelog.v1.DescribeBroadcastResponse\x12W\n\x0e\x41\x62ortBroadcast\x12!.tidelog.v1.AbortBroadcastRequest\x1a\".tidelog.v1.AbortBroadcastResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,38 +33,42 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.broadcast_servic
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\024tidelog/v1;tidelogv1'
-  _globals['_ACKMODE']._serialized_start=1466
-  _globals['_ACKMODE']._serialized_end=1538
-  _globals['_BROADCASTSTATE']._serialized_start=1541
-  _globals['_BROADCASTSTATE']._serialized_end=1704
+  _globals['_ACKMODE']._serialized_start=1561
+  _globals['_ACKMODE']._serialized_end=1633
+  _globals['_BROADCASTSTATE']._serialized_start=1636
+  _globals['_BROADCASTSTATE']._serialized_end=1799
   _globals['_RESOURCEKEY']._serialized_start=76
   _globals['_RESOURCEKEY']._serialized_end=134
   _globals['_BROADCASTREQUEST']._serialized_start=137
   _globals['_BROADCASTREQUEST']._serialized_end=329
   _globals['_BROADCASTRESPONSE']._serialized_start=331
   _globals['_BROADCASTRESPONSE']._serialized_end=405
-  _globals['_ACKREQUEST']._serialized_start=407
-  _globals['_ACKREQUEST']._serialized_end=460
-  _globals['_ACKRESPONSE']._serialized_start=462
-  _globals['_ACKRESPONSE']._serialized_end=475
-  _globals['_WAITACKEDREQUEST']._serialized_start=478
-  _globals['_WAITACKEDREQUEST']._serialized_end=621
-  _globals['_WAITACKEDRESPONSE']._serialized_start=623
-  _globals['_WAITACKEDRESPONSE']._serialized_end=680
-  _globals['_BROADCASTSUMMARY']._serialized_start=683
-  _globals['_BROADCASTSUMMARY']._serialized_end=961
-  _globals['_LISTBROADCASTSREQUEST']._serialized_start=963
-  _globals['_LISTBROADCASTSREQUEST']._serialized_end=1069
-  _globals['_LISTBROADCASTSRESPONSE']._serialized_start=1071
-  _globals['_LISTBROADCASTSRESPONSE']._serialized_end=1170
-  _globals['_DESCRIBEBROADCASTREQUEST']._serialized_start=1172
-  _globals['_DESCRIBEBROADCASTREQUEST']._serialized_end=1220
-  _globals['_DESCRIBEBROADCASTRESPONSE']._serialized_start=1222
-  _globals['_DESCRIBEBROADCASTRESPONSE']._serialized_end=1328
-  _globals['_ABORTBROADCASTREQUEST']._serialized_start=1330
-  _globals['_ABORTBROADCASTREQUEST']._serialized_end=1391
-  _globals['_ABORTBROADCASTRESPONSE']._serialized_start=1393
-  _globals['_ABORTBROADCASTRESPONSE']._serialized_end=1464
-  _globals['_BROADCASTSERVICE']._serialized_start=1707
-  _globals['_BROADCASTSERVICE']._serialized_end=2205
+  _globals['_WITHDRAWBROADCASTREQUEST']._serialized_start=407
+  _globals['_WITHDRAWBROADCASTREQUEST']._serialized_end=455
+  _globals['_WITHDRAWBROADCASTRESPONSE']._serialized_start=457
+  _globals['_WITHDRAWBROADCASTRESPONSE']._serialized_end=500
+  _globals['_ACKREQUEST']._serialized_start=502
+  _globals['_ACKREQUEST']._serialized_end=555
+  _globals['_ACKRESPONSE']._serialized_start=557
+  _globals['_ACKRESPONSE']._serialized_end=570
+  _globals['_WAITACKEDREQUEST']._serialized_start=573
+  _globals['_WAITACKEDREQUEST']._serialized_end=716
+  _globals['_WAITACKEDRESPONSE']._serialized_start=718
+  _globals['_WAITACKEDRESPONSE']._serialized_end=775
+  _globals['_BROADCASTSUMMARY']._serialized_start=778
+  _globals['_BROADCASTSUMMARY']._serialized_end=1056
+  _globals['_LISTBROADCASTSREQUEST']._serialized_start=1058
+  _globals['_LISTBROADCASTSREQUEST']._serialized_end=1164
+  _globals['_LISTBROADCASTSRESPONSE']._serialized_start=1166
+  _globals['_LISTBROADCASTSRESPONSE']._serialized_end=1265
+  _globals['_DESCRIBEBROADCASTREQUEST']._serialized_start=1267
+  _globals['_DESCRIBEBROADCASTREQUEST']._serialized_end=1315
+  _globals['_DESCRIBEBROADCASTRESPONSE']._serialized_start=1317
+  _globals['_DESCRIBEBROADCASTRESPONSE']._serialized_end=1423
+  _globals['_ABORTBROADCASTREQUEST']._serialized_start=1425
+  _globals['_ABORTBROADCASTREQUEST']._serialized_end=1486
+  _globals['_ABORTBROADCASTRESPONSE']._serialized_start=1488
+  _globals['_ABORTBROADCASTRESPONSE']._serialized_end=1559
+  _globals['_BROADCASTSERVICE']._serialized_start=1802
+  _globals['_BROADCASTSERVICE']._serialized_end=2398
 # @@protoc_insertion_point(module_scope)

@@ -66,6 +66,18 @@ class BroadcastResponse(_message.Message):
     duplicate: bool
     def __init__(self, broadcast_id: _Optional[int] = ..., tick: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
+class WithdrawBroadcastRequest(_message.Message):
+    __slots__ = ("broadcast_id",)
+    BROADCAST_ID_FIELD_NUMBER: _ClassVar[int]
+    broadcast_id: int
+    def __init__(self, broadcast_id: _Optional[int] = ...) -> None: ...
+
+class WithdrawBroadcastResponse(_message.Message):
+    __slots__ = ("waited",)
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    waited: bool
+    def __init__(self, waited: _Optional[bool] = ...) -> None: ...
+
 class AckRequest(_message.Message):
     __slots__ = ("broadcast_id", "vchannels")
     BROADCAST_ID_FIELD_NUMBER: _ClassVar[int]

@@ -45,6 +45,11 @@ class BroadcastServiceStub:
                 request_serializer=tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastResponse.FromString,
                 _registered_method=True)
+        self.WithdrawBroadcast = channel.unary_unary(
+                '/tidelog.v1.BroadcastService/WithdrawBroadcast',
+                request_serializer=tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastResponse.FromString,
+                _registered_method=True)
         self.Ack = channel.unary_unary(
                 '/tidelog.v1.BroadcastService/Ack',
                 request_serializer=tidelog_dot_v1_dot_broadcast__service__pb2.AckRequest.SerializeToString,
@@ -84,6 +89,15 @@ class BroadcastServiceServicer:
     def Broadcast(self, request, context):
         """Broadcast appends a message to all of its vchannels or to none, and answers once it is durable. An accepted
         broadcast reaches every vchannel, also after crashes. A repeated broadcast_id returns the first result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawBroadcast(self, request, context):
+        """WithdrawBroadcast ends the wait of a call of Broadcast, of the same caller, for keys or for its barrier, as if its
+        time had passed. That call then answers with RESOURCE_ACQUIRED or BARRIER_NOT_REACHED, and nothing is appended. A
+        broadcast that does not wait, or is accepted, does not change: the answer of Broadcast is its result in any case.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,6 +147,11 @@ def add_BroadcastServiceServicer_to_server(servicer, server):
                     servicer.Broadcast,
                     request_deserializer=tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastResponse.SerializeToString,
+            ),
+            'WithdrawBroadcast': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawBroadcast,
+                    request_deserializer=tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastResponse.SerializeToString,
             ),
             'Ack': grpc.unary_unary_rpc_method_handler(
                     servicer.Ack,
@@ -193,6 +212,33 @@ class BroadcastService:
             '/tidelog.v1.BroadcastService/Broadcast',
             tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastRequest.SerializeToString,
             tidelog_dot_v1_dot_broadcast__service__pb2.BroadcastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawBroadcast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.BroadcastService/WithdrawBroadcast',
+            tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastRequest.SerializeToString,
+            tidelog_dot_v1_dot_broadcast__service__pb2.WithdrawBroadcastResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,6 +83,8 @@ class Broadcasts:
         self._admission = BroadcastAdmission(node, saver, find)
         # Ids with a call in progress; the event is set when that call ends.
         self._attempts: dict[int, asyncio.Event] = {}
+        # The calls that wait for keys or a barrier, by id, each with the scope of its wait.
+        self._waits: dict[int, tuple[Tenant, asyncio.Timeout]] = {}
 
     async def open(self) -> None:
         """Load all broadcasts, and append accepted ones that are missing from the log.
@@ -134,8 +136,10 @@ class Broadcasts:
         Raises:
             BroadcastReusedError: The id was accepted with other content. Nothing happened.
             BroadcastForgottenError: The id may belong to a forgotten broadcast.
-            ResourceAcquiredError: Another broadcast holds a key, for longer than ``wait_s``. Nothing happened.
-            BarrierNotReachedError: The barrier was not reached within ``barrier_wait_s``. Nothing happened.
+            ResourceAcquiredError: Another broadcast holds a key, for longer than ``wait_s`` or until the call was
+                withdrawn. Nothing happened.
+            BarrierNotReachedError: The barrier was not reached within ``barrier_wait_s``, or before the call was
+                withdrawn. Nothing happened.
             InvalidRequestError, InvalidNameError, ChannelNotExistError: A vchannel or the id is invalid, or a channel
                 does not exist. Nothing happened.
             RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
@@ -159,7 +163,7 @@ class Broadcasts:
                 if request.wait_s or request.barrier_tick:
                     # Refuse before the wait, not only after it.
                     self._admission.check(request)
-                await self._reach(request)
+                await self._reach(broadcast_id, request)
                 await self._acquire(broadcast_id, request)
                 # Ordering: no await from here on, so a cancelled call cannot leave keys held without a broadcast.
                 live = self._begin(broadcast_id, request)
@@ -167,6 +171,29 @@ class Broadcasts:
                 self._admission.accepted_bytes += len(live.targets) * len(request.batch.columns)
             tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
         return BroadcastResult(broadcast_id, tick, is_duplicate=False)
+
+    def withdraw(self, broadcast_id: int, tenant: Tenant) -> bool:
+        """End the wait of a call of ``tenant`` for keys or a barrier, as if its time had passed.
+
+        Returns:
+            True if such a call was waiting. Its result has the outcome: it may have been granted its keys just now.
+        """
+        owner, scope = self._waits.get(broadcast_id, (tenant, None))
+        if scope is None or owner != tenant:
+            return False
+        if not scope.expired():
+            scope.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    @asynccontextmanager
+    async def _waiting(self, broadcast_id: int, request: BroadcastRequest, timeout_s: float) -> AsyncIterator[None]:
+        """Run a wait before the acceptance. Raises TimeoutError after ``timeout_s`` seconds, or once withdrawn."""
+        async with asyncio.timeout(timeout_s) as scope:
+            self._waits[broadcast_id] = request.tenant, scope
+            try:
+                yield
+            finally:
+                del self._waits[broadcast_id]
 
     @asynccontextmanager
     async def _alone(self, broadcast_id: int) -> AsyncIterator[None]:
@@ -200,13 +227,13 @@ class Broadcasts:
             raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
         self._node.admission.check_storage()
 
-    async def _reach(self, request: BroadcastRequest) -> None:
+    async def _reach(self, broadcast_id: int, request: BroadcastRequest) -> None:
         """Wait until the barrier has passed. Precedes acquiring the keys, so no key is held during this wait."""
         oracle, barrier_tick = self._node.shared.oracle, request.barrier_tick
         if barrier_tick <= oracle.now():
             return
         try:
-            async with asyncio.timeout(request.barrier_wait_s):
+            async with self._waiting(broadcast_id, request, request.barrier_wait_s):
                 while barrier_tick > oracle.now():
                     self._node.admission.check_storage()
                     await oracle.prepare(1, barrier_tick)
@@ -223,7 +250,7 @@ class Broadcasts:
             if self._keys.request(broadcast_id, request.resource_keys):
                 return
             try:
-                async with asyncio.timeout(request.wait_s):
+                async with self._waiting(broadcast_id, request, request.wait_s):
                     while not self._keys.holds(broadcast_id):
                         self._node.admission.check_storage()
                         changed.clear()

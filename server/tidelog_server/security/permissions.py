@@ -277,6 +277,8 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}DescribeTxn": _ADMIN_READ,
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,
     f"{_BROADCASTS}Broadcast": Row(needs=_broadcast, extra_cost=BROADCAST_EXTRA_COST, large=(Verb.BROADCAST,)),
+    # For broadcasts of the caller's principal only.
+    f"{_BROADCASTS}WithdrawBroadcast": Row(somewhere=Verb.BROADCAST),
     f"{_BROADCASTS}Ack": Row(needs=_on(Verb.READ, names=_vchannels)),
     # rpc.broadcast_service checks which broadcasts the caller may see.
     f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, needs=_wait_acked, is_read=True),

@@ -84,6 +84,8 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "greatest possible tick"),
     ("an id from the future", "Broadcast", broadcast(broadcast_id=MAX),
      R.REASON_INVALID_ARGUMENT, INVALID, "beyond the latest tick"),
+    ("a withdrawal of no id", "WithdrawBroadcast", pb.WithdrawBroadcastRequest(),
+     R.REASON_INVALID_ARGUMENT, INVALID, "the broadcast id is 0"),
     ("an ack of nothing", "Ack", pb.AckRequest(vchannels=["one"]),
      R.REASON_INVALID_ARGUMENT, INVALID, "the broadcast id is 0"),
     ("an ack of no vchannel", "Ack", pb.AckRequest(broadcast_id=1),
@@ -158,7 +160,9 @@ async def test_a_bad_request_is_refused(
     await check_unharmed(client)
 
 
-@pytest.mark.parametrize("method", ["Broadcast", "Ack", "WaitAcked", "ListBroadcasts", "AbortBroadcast"])
+@pytest.mark.parametrize(
+    "method", ["Broadcast", "WithdrawBroadcast", "Ack", "WaitAcked", "ListBroadcasts", "AbortBroadcast"]
+)
 async def test_bytes_that_are_no_request_are_refused(client: Client, method: str) -> None:
     async with refused() as found:
         await client.raw_unary(f"{BROADCASTS}/{method}", b"\xff\xff")

@@ -35,7 +35,8 @@ class BroadcastCalls:
 
         The broadcast acquires all its ``resource_keys`` at once, and holds them until every vchannel has acknowledged
         it. The client resends it within the timeout until the outcome is known; the message is appended once.
-        Cancelling ends only the wait.
+        Cancelling a broadcast that still waits withdraws it; one that is accepted is appended. A close of the client
+        withdraws it likewise, and its error states its effect.
 
         Args:
             vchannels: Distinct names of vchannels.
@@ -46,7 +47,8 @@ class BroadcastCalls:
             timeout_s: Timeout in seconds in addition to ``wait_s``; None for the client's.
 
         Raises:
-            ResourceAcquiredError: Another broadcast holds a key. Nothing was appended.
+            ResourceAcquiredError: Another broadcast holds a key, until the wait or the client ended. Nothing was
+                appended.
             AppendUnknownError: The broadcast may or may not be accepted. If it is, it reaches every vchannel.
             BarrierNotReachedError: The barrier is too far in the future. Nothing was appended.
             InvalidRequestError, ValueError: A name, key, size or time is invalid. Nothing was appended.

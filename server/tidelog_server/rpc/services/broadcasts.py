@@ -66,6 +66,7 @@ class BroadcastService:
         """Return the handler of each method of the service."""
         return {
             "Broadcast": self.broadcast,
+            "WithdrawBroadcast": self.withdraw_broadcast,
             "Ack": self.ack,
             "WaitAcked": self.wait_acked,
             "ListBroadcasts": self.list_broadcasts,
@@ -113,6 +114,13 @@ class BroadcastService:
                 domain=values["domain"], key=values["key"], mode=values["mode"], broadcast_id=None
             ) from None
         return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)
+
+    async def withdraw_broadcast(
+        self, request: pb.WithdrawBroadcastRequest, _: Context
+    ) -> pb.WithdrawBroadcastResponse:
+        """End the wait of a broadcast of the caller."""
+        _check_id(request.broadcast_id)
+        return pb.WithdrawBroadcastResponse(waited=self._broadcasts.withdraw(request.broadcast_id, current_tenant()))
 
     async def ack(self, request: pb.AckRequest, _: Context) -> pb.AckResponse:
         """Acknowledge a broadcast."""
