@@ -6,6 +6,11 @@ and time change. A model of every member stores the last notification.
 Promises of docs/reference/guarantees.md: G33.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -131,59 +136,118 @@ class Members(RuleBasedStateMachine):
         held = {vchannel: holding.member.member_id for vchannel, holding in self.group.holdings.items()}
         revoked = {vchannel for vchannel, holding in self.group.holdings.items() if holding.release_by_s is not None}
         candidates = {
-            vchannel: [name for name, member in self.group.members.items() if channel in member.channels]
-            for vchannel, channel in self.vchannels.items()
+            channel: [name for name, member in self.group.members.items() if channel in member.channels]
+            for channel in self.vchannels.values()
         }
         if not revoked:
-            assert balanced(held, candidates) == held
+            assert balanced(held, self.vchannels, candidates) == held
 
 
 TestMembers = Members.TestCase
 
 
+class Group(NamedTuple):
+    """What ``balanced`` takes: the holders, the channel of each vchannel, and the members of each channel."""
+
+    held: dict[str, str]
+    vchannels: dict[str, str]
+    members: dict[str, list[str]]
+
+
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, list[str]]]:
+def groups(draw: st.DrawFn) -> Group:
     members = [f"m{number}" for number in range(draw(st.integers(1, 6)))]
-    candidates = {
-        f"v{number}": draw(st.lists(st.sampled_from(members), unique=True))
-        for number in range(draw(st.integers(0, 20)))
+    channels = {
+        f"c{number}": draw(st.lists(st.sampled_from(members), unique=True)) for number in range(draw(st.integers(1, 8)))
     }
-    held = {vchannel: draw(st.sampled_from([*members, "gone"])) for vchannel in candidates if draw(st.booleans())}
-    return held, candidates
+    vchannels = {f"v{number}": draw(st.sampled_from(sorted(channels))) for number in range(draw(st.integers(0, 20)))}
+    held = {vchannel: draw(st.sampled_from([*members, "gone"])) for vchannel in vchannels if draw(st.booleans())}
+    return Group(held, vchannels, channels)
 
 
-@given(groups())
+def loads_of(wanted: Mapping[str, str], members: Iterable[str]) -> dict[str, int]:
+    return dict.fromkeys(members, 0) | Counter(wanted.values())
+
+
+@given(groups(), st.data())
 def test_everybody_gets_what_they_may_have_and_nobody_two_more_than_they_could_give(
-    group: tuple[dict[str, str], dict[str, list[str]]],
+    group: Group, data: st.DataObject
 ) -> None:
-    held, candidates = group
-    wanted = balanced(held, candidates)
-    assert wanted.keys() == {vchannel for vchannel, members in candidates.items() if members}
-    loads = {
-        member: sum(each == member for each in wanted.values()) for members in candidates.values() for member in members
-    }
+    leaving = data.draw(st.sets(st.sampled_from(sorted(group.held)))) if group.held else ()
+    wanted = balanced(*group, leaving)
+    assert wanted.keys() == {vchannel for vchannel, channel in group.vchannels.items() if group.members[channel]}
+    loads = loads_of(wanted, {name for names in group.members.values() for name in names})
     for vchannel, member in wanted.items():
-        assert member in candidates[vchannel]
-        assert all(loads[member] - loads[other] < 2 for other in candidates[vchannel])
+        candidates = group.members[group.vchannels[vchannel]]
+        assert member in candidates
+        assert all(loads[member] - loads[other] < 2 for other in candidates)
 
 
 @given(groups())
-def test_what_is_balanced_stays(group: tuple[dict[str, str], dict[str, list[str]]]) -> None:
-    held, candidates = group
-    wanted = balanced(held, candidates)
-    assert balanced(wanted, candidates) == wanted
+def test_what_is_balanced_stays(group: Group) -> None:
+    wanted = balanced(*group)
+    assert balanced(wanted, group.vchannels, group.members) == wanted
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.data())
+def test_members_of_the_same_channels_give_only_what_is_above_their_share(
+    vchannels: int, members: int, data: st.DataObject
+) -> None:
+    names = [f"m{number}" for number in range(members)]
+    channels = {f"v{number}": f"c{number % 3}" for number in range(vchannels)}
+    held = {vchannel: data.draw(st.sampled_from(names)) for vchannel in channels if data.draw(st.booleans())}
+    wanted = balanced(held, channels, {f"c{number}": names for number in range(3)})
+    before = sorted(loads_of(held, names).values(), reverse=True)
+    # The members with the most keep one more than the others where the vchannels cannot be divided.
+    share, ones = divmod(vchannels, members)
+    shares = [share + (number < ones) for number in range(members)]
+    assert sorted(loads_of(wanted, names).values(), reverse=True) == shares
+    assert sum(wanted[vchannel] != member for vchannel, member in held.items()) == sum(
+        max(0, load - each) for load, each in zip(before, shares, strict=True)
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 8), st.data())
 def test_a_new_member_takes_only_its_share(vchannels: int, members: int, data: st.DataObject) -> None:
     names = [f"m{number}" for number in range(members + 1)]
-    before = balanced({}, {f"v{number}": names[:-1] for number in range(vchannels)})
-    after = balanced(before, {f"v{number}": names for number in range(vchannels)})
+    channels = {f"v{number}": "c" for number in range(vchannels)}
+    before = balanced({}, channels, {"c": names[:-1]})
+    after = balanced(before, channels, {"c": names})
     moved = [vchannel for vchannel in after if after[vchannel] != before[vchannel]]
     assert len(moved) == vchannels // (members + 1)
     assert all(after[vchannel] == names[-1] for vchannel in moved)
     # Vchannels that are being revoked already move first.
     leaving = set(data.draw(st.lists(st.sampled_from(sorted(before)), max_size=len(moved), unique=True)))
-    again = balanced(before, {f"v{number}": names for number in range(vchannels)}, leaving)
+    again = balanced(before, channels, {"c": names}, leaving)
     loads = [sum(each == name for each in again.values()) for name in names]
     assert max(loads) - min(loads) <= 1
+
+
+class CountedNames(Sequence[str]):
+    """Names of members that count how often one of them is looked at."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.looks = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, number: Any) -> Any:
+        self.looks += 1
+        return self.names[number]
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += len(self.names)
+        return iter(self.names)
+
+
+@pytest.mark.parametrize("holders", [0, 1, 128, 256])
+def test_the_work_is_the_sum_of_vchannels_and_members_and_not_their_product(holders: int) -> None:
+    names, vchannels = CountedNames([f"m{number:03}" for number in range(256)]), 10_000
+    channels = {f"v{number}": "c" for number in range(vchannels)}
+    held = {vchannel: names.names[number % holders] for number, vchannel in enumerate(channels)} if holders else {}
+    wanted = balanced(held, channels, {"c": names})
+    loads = loads_of(wanted, names.names)
+    assert (min(loads.values()), max(loads.values())) == (39, 40)
+    assert names.looks <= 3 * vchannels + 20 * len(names)

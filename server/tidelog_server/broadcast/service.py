@@ -20,7 +20,7 @@ from tidelog_server.broadcast.records import TaskRecord, Tombstone
 from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
 from tidelog_server.broadcast.store import BroadcastRecords, LoadedRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
-from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName
+from tidelog_server.core.broadcasts import BroadcastState, KeyName
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
@@ -456,15 +456,8 @@ class Broadcasts:
     def page(
         self, states: Iterable[BroadcastState], after_id: int, max_count: int
     ) -> tuple[list[Task | Tombstone], bool]:
-        """Return up to ``max_count`` broadcasts in ``states`` with ids above ``after_id``, and whether more exist."""
-        chosen = frozenset(states)
-        candidates: dict[int, Task | Tombstone] = {}
-        if chosen.intersection(OPEN_STATES):
-            candidates |= self._table.open
-        if chosen.difference(OPEN_STATES):
-            candidates |= self._table.tombstones
-        found = sorted(key for key, each in candidates.items() if after_id < key and each.state in chosen)
-        return [candidates[key] for key in found[:max_count]], max_count < len(found)
+        """Return a page of broadcasts, and whether more exist, see ``BroadcastTable.page``."""
+        return self._table.page(frozenset(states), after_id, max_count)
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast, including one that is being accepted; None if the id is unknown."""

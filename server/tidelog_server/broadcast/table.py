@@ -9,14 +9,16 @@ state. So callers and other broadcasts see what a restart would find. Changes th
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import merge
 from types import MappingProxyType
 from typing import NamedTuple
 
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
-from tidelog_server.core.broadcasts import BroadcastState
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState
 from tidelog_server.core.callers import Tenant
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
 from tidelog_server.core.shares import Floors, Shares
+from tidelog_server.core.sorted_names import SortedItems
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
 
@@ -139,6 +141,9 @@ class BroadcastTable:
         self._tombstones: Shares[int, Tombstone] = Shares()
         # Tombstones whose deletion is not durable yet.
         self._leaving: dict[int, Tombstone] = {}
+        self._open_ids = SortedItems[int]()
+        # Of tombstones, also of those that are leaving.
+        self._finished_ids = SortedItems[int]()
         self._by_channel: dict[str, dict[int, Task]] = {}
         self.open_usage = Usage()
         self.vchannels_usage = Usage()
@@ -174,6 +179,7 @@ class BroadcastTable:
         assert broadcast_id not in self._open
         assert self.find(broadcast_id) is None
         self._open[broadcast_id] = task
+        self._open_ids.add(broadcast_id)
         self._count(task, 1)
         for channel in task.channels:
             self._by_channel.setdefault(channel, {})[broadcast_id] = task
@@ -182,12 +188,14 @@ class BroadcastTable:
         """Add a finished broadcast."""
         assert tombstone.broadcast_id not in self._open
         self._tombstones.put(tombstone.broadcast_id, tombstone, bytes.fromhex(tombstone.tenant))
+        self._finished_ids.add(tombstone.broadcast_id)
 
     def discard(self, task: Task) -> None:
         """Remove an open broadcast without a tombstone."""
         broadcast_id = task.record.broadcast_id
         assert self._open.get(broadcast_id) is task
         del self._open[broadcast_id]
+        self._open_ids.discard(broadcast_id)
         self._count(task, -1)
         for channel in task.channels:
             tasks = self._by_channel[channel]
@@ -204,6 +212,23 @@ class BroadcastTable:
         """Return a broadcast; None if the id is unknown."""
         finished = self._tombstones.get(broadcast_id) or self._leaving.get(broadcast_id)
         return self._open.get(broadcast_id) or finished
+
+    def page(
+        self, states: frozenset[BroadcastState], after_id: int, max_count: int
+    ) -> tuple[list[Task | Tombstone], bool]:
+        """Return up to ``max_count`` broadcasts in ``states`` with ids above ``after_id``, and whether more exist."""
+        open_ids = self._open_ids.after(after_id) if states.intersection(OPEN_STATES) else ()
+        finished_ids = self._finished_ids.after(after_id) if states.difference(OPEN_STATES) else ()
+        found: list[Task | Tombstone] = []
+        for broadcast_id in merge(open_ids, finished_ids):
+            each = self.find(broadcast_id)
+            assert each is not None
+            if each.state not in states:
+                continue
+            if len(found) == max_count:
+                return found, True
+            found.append(each)
+        return found, False
 
     def of_channel(self, channel: str) -> list[Task]:
         """Return the open broadcasts that include a vchannel of ``channel``."""
@@ -247,3 +272,4 @@ class BroadcastTable:
         """Remove tombstones that ``forget_some`` chose."""
         for broadcast_id in broadcast_ids:
             del self._leaving[broadcast_id]
+            self._finished_ids.discard(broadcast_id)

@@ -1,9 +1,10 @@
-"""Names in order, of which a part is found by a binary search. Pure."""
+"""Names and ids in order, of which a part is found by a binary search. Pure."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+_Item = TypeVar("_Item", int, str)
 Ranges = list[tuple[int, int]]
 """Half-open ranges of places, sorted; they do not overlap."""
 
@@ -20,35 +21,46 @@ class NamePattern(NamedTuple):
     is_prefix: bool = False
 
 
-class SortedNames:
-    """A set of names in order. The time to find a part of it is proportional to that part."""
+class SortedItems(Generic[_Item]):
+    """A set of items in order. The time to find a part of it is proportional to that part."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_items",)
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = sorted(set(names))
+    def __init__(self, items: Iterable[_Item] = ()) -> None:
+        self._items: list[_Item] = sorted(set(items))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._items)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+    def __iter__(self) -> Iterator[_Item]:
+        return iter(self._items)
 
-    def __contains__(self, name: str) -> bool:
-        at = bisect_left(self._names, name)
-        return at < len(self._names) and self._names[at] == name
+    def __contains__(self, item: _Item) -> bool:
+        at = bisect_left(self._items, item)
+        return at < len(self._items) and self._items[at] == item
 
-    def add(self, name: str) -> None:
-        """Add a name; no effect if it is there."""
-        at = bisect_left(self._names, name)
-        if at == len(self._names) or self._names[at] != name:
-            self._names.insert(at, name)
+    def add(self, item: _Item) -> None:
+        """Add an item; no effect if it is there."""
+        at = bisect_left(self._items, item)
+        if at == len(self._items) or self._items[at] != item:
+            self._items.insert(at, item)
 
-    def discard(self, name: str) -> None:
-        """Remove a name; no effect if it is missing."""
-        at = bisect_left(self._names, name)
-        if at < len(self._names) and self._names[at] == name:
-            del self._names[at]
+    def discard(self, item: _Item) -> None:
+        """Remove an item; no effect if it is missing."""
+        at = bisect_left(self._items, item)
+        if at < len(self._items) and self._items[at] == item:
+            del self._items[at]
+
+    def after(self, item: _Item) -> Iterator[_Item]:
+        """Yield the items that are greater than ``item``, smallest first. The set must not change meanwhile."""
+        for at in range(bisect_right(self._items, item), len(self._items)):
+            yield self._items[at]
+
+
+class SortedNames(SortedItems[str]):
+    """A set of names in order."""
+
+    __slots__ = ()
 
     def page(
         self, limit: int, *, prefix: str = "", after: str = "", within: Sequence[Sequence[NamePattern] | None] = ()
@@ -62,20 +74,20 @@ class SortedNames:
             within: Lists of patterns; of each list, one pattern must cover the name. None covers every name.
         """
         begin, end = self._range(NamePattern(prefix, is_prefix=True))
-        ranges: Ranges = [(max(begin, bisect_right(self._names, after)), end)]
+        ranges: Ranges = [(max(begin, bisect_right(self._items, after)), end)]
         for patterns in within:
             if patterns is not None:
                 ranges = _common(ranges, _merged(map(self._range, patterns)))
         names: list[str] = []
         for begin, end in ranges:
-            names += self._names[begin : min(end, begin + limit - len(names))]
+            names += self._items[begin : min(end, begin + limit - len(names))]
             if len(names) == limit:
                 break
         return names
 
     def _range(self, pattern: NamePattern) -> tuple[int, int]:
         """Return the places of the names that a pattern covers."""
-        names, (text, is_prefix) = self._names, pattern
+        names, (text, is_prefix) = self._items, pattern
         begin = bisect_left(names, text)
         if is_prefix:
             return begin, bisect_right(names, text, begin, key=lambda name: name[: len(text)])

@@ -1,77 +1,136 @@
 """Assignment of a consumer group's vchannels to its members. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
+from itertools import compress
 
 
 def balanced(
-    held: Mapping[str, str], candidates: Mapping[str, Sequence[str]], leaving: Collection[str] = ()
+    held: Mapping[str, str],
+    vchannels: Mapping[str, str],
+    members: Mapping[str, Sequence[str]],
+    leaving: Collection[str] = (),
 ) -> dict[str, str]:
-    """Return a balanced assignment of vchannels to members that moves as few vchannels as possible.
+    """Return a balanced assignment of vchannels to members that moves few vchannels.
 
-    The numbers of vchannels of two members differ by at most one, unless ``candidates`` prevents that. A vchannel moves
-    only if balance requires it. Source: Kafka's sticky assignor (KIP-54).
+    The numbers of vchannels of two members differ by at most one, unless ``members`` prevents that: no vchannel could
+    move to a member that has at least two fewer. A vchannel moves only for that, and if all members consume the same
+    channels, as few move as possible. Source: Kafka's sticky assignor (KIP-54).
+
+    Cost: the vchannels, times the logarithm of the members, if all channels have the same members. Each further set of
+    members adds its size for each pass.
 
     Args:
         held: Current member of each assigned vchannel.
-        candidates: All vchannels, each with the members that may hold it.
+        vchannels: All vchannels, each with its channel.
+        members: The members that may hold the vchannels of each channel, in the order of preference.
         leaving: Vchannels that are already being revoked; of a member's vchannels, these move first.
 
     Returns:
-        The member of each vchannel; vchannels without candidates are left out.
+        The member of each vchannel; vchannels without members are left out.
     """
-    loads: dict[str, list[str]] = {member: [] for members in candidates.values() for member in members}
-    assignment: dict[str, str] = {}
-    for vchannel, members in candidates.items():
-        member = held.get(vchannel)
-        if member is not None and member in members:
-            assignment[vchannel] = member
-            loads[member].append(vchannel)
-    for vchannel, members in candidates.items():
-        if vchannel not in assignment and members:
-            member = _least(members, loads)
-            assignment[vchannel] = member
-            loads[member].append(vchannel)
-    for vchannels in loads.values():
-        vchannels.sort(key=lambda vchannel: vchannel in leaving)
-    while _even_out(assignment, loads, candidates):
+    loads = {member: 0 for each in members.values() for member in each}
+    pools = _pools(held, vchannels, members, loads)
+    for pool in pools:
+        pool.assign_free()
+    for pool in pools:
+        pool.put_last(leaving)
+    # Ends, because each move reduces the sum of the squares of the loads.
+    while sum(pool.even_out() for pool in pools):
         pass
-    assert all(member in candidates[vchannel] for vchannel, member in assignment.items())
-    return assignment
+    return {vchannel: member for pool in pools for member, own in pool.held.items() for vchannel in own}
 
 
-def _even_out(assignment: dict[str, str], loads: dict[str, list[str]], candidates: Mapping[str, Sequence[str]]) -> bool:
-    """Move vchannels from the most loaded members to members with at least two fewer; return True if any moved.
+class _Pool:
+    """The vchannels of all channels that have the same members.
 
-    Repeated calls terminate: each move reduces the sum of the squares of the loads.
+    Attributes:
+        members: The members.
+        loads: Number of vchannels of each member, also of other pools.
+        held: Vchannels of each member, the first to move last.
+        free: Vchannels without a member.
     """
-    has_moved = False
-    order = {member: number for number, member in enumerate(loads)}
-    heap = [(-len(vchannels), order[member], member) for member, vchannels in loads.items()]
-    heapify(heap)
-    while heap:
-        load, _, member = heappop(heap)
-        if -load != len(loads[member]):
-            # A stale heap item: the member's load has changed since, and was pushed again.
+
+    def __init__(self, members: Sequence[str], loads: dict[str, int]) -> None:
+        self.members = members
+        self.loads = loads
+        self.held: dict[str, list[str]] = {member: [] for member in members}
+        self.free: list[str] = []
+
+    def assign_free(self) -> None:
+        """Assign each free vchannel to the member with the fewest vchannels."""
+        lightest = self._lightest() if self.free else []
+        for vchannel in self.free:
+            load, number = lightest[0]
+            heapreplace(lightest, (load + 1, number))
+            self.give(vchannel, self.members[number])
+        self.free.clear()
+
+    def put_last(self, leaving: Collection[str]) -> None:
+        """Put the vchannels that are being revoked where they move first."""
+        if leaving:
+            for own in self.held.values():
+                own.sort(key=leaving.__contains__)
+
+    def even_out(self) -> bool:
+        """Move vchannels from the members with the most to those with the fewest; return whether any moved.
+
+        Afterwards no member that holds one has two more than another member.
+
+        Why the heaps need no entries for members that have received or given: no member has more than the one that
+        gives, nor fewer than the one that receives, and their loads stay at least one apart. So a member that has given
+        never receives, nor the other way round.
+        """
+        of = self.loads.__getitem__
+        most = max(map(of, compress(self.members, map(self.held.__getitem__, self.members))), default=0)
+        if most - min(map(of, self.members)) < 2:
+            return False
+        heaviest = [(-of(member), number) for number, member in enumerate(self.members) if self.held[member]]
+        lightest = self._lightest()
+        heapify(heaviest)
+        has_moved = False
+        while heaviest and -heaviest[0][0] - lightest[0][0] >= 2:
+            (negated, giver), (fewest, taker) = heaviest[0], lightest[0]
+            self._move(self.members[giver], self.members[taker])
+            has_moved = True
+            heapreplace(lightest, (fewest + 1, taker))
+            if self.held[self.members[giver]]:
+                heapreplace(heaviest, (negated + 1, giver))
+            else:
+                heappop(heaviest)
+        return has_moved
+
+    def _lightest(self) -> list[tuple[int, int]]:
+        lightest = [(self.loads[member], number) for number, member in enumerate(self.members)]
+        heapify(lightest)
+        return lightest
+
+    def give(self, vchannel: str, member: str) -> None:
+        """Add a vchannel to those of a member."""
+        self.held[member].append(vchannel)
+        self.loads[member] += 1
+
+    def _move(self, giver: str, taker: str) -> None:
+        self.loads[giver] -= 1
+        self.give(self.held[giver].pop(), taker)
+
+
+def _pools(
+    held: Mapping[str, str], vchannels: Mapping[str, str], members: Mapping[str, Sequence[str]], loads: dict[str, int]
+) -> list[_Pool]:
+    """Return the pools with what is held, those with few members first: others can make way for them."""
+    by_members: dict[tuple[str, ...], _Pool] = {}
+    of_channel: dict[str, _Pool] = {}
+    for channel, each in members.items():
+        if each:
+            of_channel[channel] = by_members.setdefault(tuple(each), _Pool(each, loads))
+    for vchannel, channel in vchannels.items():
+        pool = of_channel.get(channel)
+        if pool is None:
             continue
-        found = next(
-            (vchannel for vchannel in reversed(loads[member]) if _gap(member, candidates[vchannel], loads) >= 2), None
-        )
-        if found is None:
-            continue
-        other = _least(candidates[found], loads)
-        loads[member].remove(found)
-        loads[other].append(found)
-        assignment[found] = other
-        has_moved = True
-        for each in (member, other):
-            heappush(heap, (-len(loads[each]), order[each], each))
-    return has_moved
-
-
-def _least(members: Sequence[str], loads: Mapping[str, list[str]]) -> str:
-    return min(members, key=lambda member: len(loads[member]))
-
-
-def _gap(member: str, members: Sequence[str], loads: Mapping[str, list[str]]) -> int:
-    return len(loads[member]) - min(len(loads[each]) for each in members)
+        member = held.get(vchannel)
+        if member is not None and member in pool.held:
+            pool.give(vchannel, member)
+        else:
+            pool.free.append(vchannel)
+    return sorted(by_members.values(), key=lambda pool: len(pool.members))

@@ -162,16 +162,16 @@ class GroupMembers:
             grants: Sources of the values of new holdings.
             now_s: Current time in seconds.
         """
-        candidates = {
-            vchannel: [member.member_id for member in self.members.values() if channel in member.channels]
-            for vchannel, channel in vchannels.items()
-        }
         for vchannel, holding in list(self.holdings.items()):
-            if holding.member.member_id not in candidates.get(vchannel, ()):
+            if vchannels.get(vchannel) not in holding.member.channels:
                 self._take(holding)
+        candidates: dict[str, list[str]] = {channel: [] for channel in vchannels.values()}
+        for member in self.members.values():
+            for channel in member.channels.intersection(candidates):
+                candidates[channel].append(member.member_id)
         held = {vchannel: holding.member.member_id for vchannel, holding in self.holdings.items()}
         leaving = {vchannel for vchannel, holding in self.holdings.items() if holding.release_by_s is not None}
-        for vchannel, member_id in balanced(held, candidates, leaving).items():
+        for vchannel, member_id in balanced(held, vchannels, candidates, leaving).items():
             self._move(vchannel, self.members[member_id], grants, now_s)
         assert self.holdings.keys() <= vchannels.keys()
         assert all(self.members.get(each.member.member_id) is each.member for each in self.holdings.values())
