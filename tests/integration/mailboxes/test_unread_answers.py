@@ -1,7 +1,7 @@
 """A client that does not read the answers to its fetches takes a bounded amount of the server's memory.
 
 Method: a real server; a client that sends many fetches on one stream and reads late, and one that sends many large
-messages on one stream without reading.
+messages on one stream without reading. Of a request with many operations, the turns of the event loop are counted.
 """
 
 import asyncio
@@ -12,8 +12,12 @@ import grpc.aio
 
 from tidelog import AsyncClient
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc
-from tidelog_server.core.limits import MIB, Limits
+from tidelog.v1 import mailbox_service_pb2_grpc, wal_service_pb2_grpc
+from tidelog.v1 import wal_service_pb2 as wal_pb
+from tidelog.wire.column_message import columns_to_wire
+from tidelog.wire.columns import encode_payloads
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MIB, Limits
+from tidelog_server.mailboxes.mailbox import MailboxLog
 from tidelog_testing.parts.grpc_calls import running_server
 
 BODY: Final = b"x" * 20_000
@@ -79,3 +83,80 @@ async def test_large_messages_on_one_stream_are_read_as_they_are_answered(tmp_pa
             answered |= {result.number for result in (await call.read()).results}
         await writing
         assert (await client.mailbox("jobs").counts()).available == 5_000
+
+
+def turns_of(log: MailboxLog, method: str, calls: int) -> list[int]:
+    """Return the turns of the event loop in which a method of a mailbox is called; it is complete after ``calls``."""
+    turns, turn, called, loop = list[int](), 0, getattr(log, method), asyncio.get_running_loop()
+
+    def count_turns() -> None:
+        nonlocal turn
+        turn += 1
+        if len(turns) < calls:
+            loop.call_soon(count_turns)
+
+    def note_turn(*arguments: Any, **named: Any) -> Any:
+        turns.append(turn)
+        return called(*arguments, **named)
+
+    setattr(log, method, note_turn)
+    count_turns()
+    return turns
+
+
+async def test_operations_with_many_messages_let_other_work_run(tmp_path: Path) -> None:
+    operations = 20
+    async with (
+        running_server(tmp_path) as server,
+        AsyncClient(server.grpc_endpoint) as client,
+        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
+    ):
+        await client.mailboxes.create("a")
+        opened = server._node.opened_mailboxes
+        assert opened is not None
+        log = await opened.open("a")
+        turns = turns_of(log, "submit", operations)
+        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
+        messages = [pb.OutgoingMessage()] * MAX_MAILBOX_BATCH
+        send = pb.SendRequest(mailbox="a", messages=messages)
+        call = make_stub(channel).Operate()
+        await call.write(
+            pb.OperateRequest(operations=[pb.Operation(number=each, send=send) for each in range(operations)])
+        )
+        answered: list[int] = []
+        while len(answered) < operations:
+            answered += [each.number for each in (await call.read()).results]
+        await call.done_writing()
+        # In their order, each in a turn of its own.
+        assert answered == list(range(operations))
+        assert len(set(turns)) == operations
+        assert (await client.mailbox("a").counts()).available == operations * MAX_MAILBOX_BATCH
+
+
+async def test_transactions_of_one_message_with_many_messages_let_other_work_run(tmp_path: Path) -> None:
+    count = 20
+    async with (
+        running_server(tmp_path) as server,
+        AsyncClient(server.grpc_endpoint) as client,
+        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
+    ):
+        await client.create_channel("results")
+        await client.mailboxes.create("a")
+        opened = server._node.opened_mailboxes
+        assert opened is not None
+        turns = turns_of(await opened.open("a"), "trial", count)
+        send = pb.SendRequest(mailbox="a", messages=[pb.OutgoingMessage()] * MAX_MAILBOX_BATCH)
+        part = wal_pb.TransactionPart(vchannel="results/0", batches=[columns_to_wire(encode_payloads([b"result"]))])
+        transaction = wal_pb.Transaction(parts=[part], sends=[send])
+        requests = [
+            wal_pb.AppendStreamRequest(request_id=each, transaction=transaction) for each in range(1, count + 1)
+        ]
+        requests[0].more.extend(requests[1:])
+        make_stub: Any = wal_service_pb2_grpc.WalServiceStub
+        call = make_stub(channel).AppendStream()
+        await call.write(requests[0])
+        await call.done_writing()
+        while await call.read() is not grpc.aio.EOF:
+            pass
+        assert len(set(turns)) == len(turns) >= count
+        assert (await client.mailbox("a").counts()).available == count * MAX_MAILBOX_BATCH

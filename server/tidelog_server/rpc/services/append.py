@@ -332,6 +332,8 @@ class AppendStreamCall:
             slot = self._open_slot(request.request_id, sizes_bytes[place] + _SLOT_BYTES, is_last=place == len(others))
             if (rest := self._submit_one(slot, request)) is not None:
                 await rest
+                # Each may have a thousand messages of mailboxes, without a wait for anything.
+                await asyncio.sleep(0)
 
     def _submit_one(self, slot: _Slot, request: StreamRequest) -> Coroutine[None, None, None] | None:
         """Submit a request, or return a coroutine that submits it."""

@@ -8,6 +8,7 @@ from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import DEFAULT_FETCH_BYTES, MAX_MAILBOX_BATCH
 from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.core.message_checks import check_count
 from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
 from tidelog_server.mailboxes.calls import SMALL_BYTES, Call, FetchCall
 from tidelog_server.mailboxes.dead_letters import MOVE_MESSAGES
@@ -102,6 +103,8 @@ class MailboxCalls:
             InvalidRequestError: The request is invalid.
             BlobNotExistError: A body is not stored.
         """
+        # Before they are converted, which takes longer than all other checks.
+        check_count("messages", max(len(request.bodies), len(request.messages)))
         bodies = list(request.bodies)
         if bodies and request.messages:
             raise InvalidRequestError(

@@ -1,7 +1,7 @@
 """Operate: operations on mailboxes in one stream, executed as they arrive and answered as they become durable."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -39,6 +39,8 @@ _MAX_OPERATIONS: Final = 4_000
 _MAX_RESULTS: Final = 512
 _MAX_RESULT_BYTES: Final = 1 << 20
 
+# Messages and locks of operations after which other work on the event loop has a turn: some 8 ms.
+_STEP_PARTS: Final = 2 * MAX_MAILBOX_BATCH
 # Approximate memory of an operation in addition to its bytes.
 _OPERATION_BYTES: Final = 512
 
@@ -149,8 +151,7 @@ class OperateStream:
                 size_bytes = _OPERATION_BYTES + len(encoded) // max(1, count)
                 self._unanswered += count
                 self._held_bytes += count * size_bytes
-                for operation in request.operations:
-                    self._begin(operation, Slot(operation.number, size_bytes))
+                await self._begin_all(request.operations, size_bytes)
                 for number in request.ended_waits:
                     self._end_wait(number)
                 # Not held while the stream rests.
@@ -162,6 +163,17 @@ class OperateStream:
             self._malformed = error
         self._is_read_to_end = True
         self._changed.set()
+
+    async def _begin_all(self, operations: Iterable[pb.Operation], size_bytes: int) -> None:
+        """Begin the operations of a request in order, in bounded steps."""
+        parts = 0
+        for operation in operations:
+            more = _parts(operation)
+            if parts and parts + more > _STEP_PARTS:
+                parts = 0
+                await asyncio.sleep(0)
+            parts += more
+            self._begin(operation, Slot(operation.number, size_bytes))
 
     @property
     def _may_read(self) -> bool:
@@ -291,6 +303,19 @@ class OperateStream:
         task = self._group.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _parts(operation: pb.Operation) -> int:
+    """Return how much there is to convert in an operation: its messages or locks, and itself."""
+    match operation.WhichOneof("call"):
+        case "send":
+            return 1 + len(operation.send.messages) + len(operation.send.bodies)
+        case "ack":
+            return 1 + len(operation.ack.confirmed) + len(operation.ack.rejected)
+        case "extend":
+            return 1 + len(operation.extend.lock_ids)
+        case _:
+            return 1
 
 
 def _parsed(encoded: bytes) -> pb.OperateRequest:
