@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
 from tidelog.append.numbering import Numbering
+from tidelog.append.oversized import PartlyAppended
 from tidelog.append.queue import Submission
 from tidelog.append.sizes import MIXED_BYTES, Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
-from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
+from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError, copy_of
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.types import AppendResult, Durability
 from tidelog.wire.append_terms import AppendTerms
@@ -53,7 +54,7 @@ class AsyncTicket(InOneProcess):
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: "asyncio.Future[AppendResult]", index: int) -> None:
+    def __init__(self, batch: "asyncio.Future[Any]", index: int) -> None:
         self._batch = batch
         self._index = index
 
@@ -63,7 +64,7 @@ class AsyncTicket(InOneProcess):
 
     def __await__(self) -> Generator[Any, None, AppendResult]:
         # Why shield: many tickets wait for one batch, and cancelling one wait must not end the others.
-        result = yield from asyncio.shield(self._batch).__await__()
+        result: AppendResult | PartlyAppended = yield from asyncio.shield(self._batch).__await__()
         return result.part(self._index, self._index + 1)
 
 
@@ -72,8 +73,10 @@ class AsyncProducer(InOneProcess):
 
     Use it with ``async with``; leaving the block flushes. If the response to a batch is lost, with the connection or
     the server, the producer sends the batch again, for up to ``Retry.give_up_s`` without any response; it is stored
-    once. The producer stops once an append has failed or its outcome stays unknown: every later call raises
-    ProducerStoppedError, and nothing after that append is in the log.
+    once. A message that is too large for the server fails alone, if batches are numbered: its ticket and the next
+    ``flush`` raise InvalidRequestError, and all others are appended in order. The producer stops once another append
+    has failed or its outcome stays unknown: every later call raises ProducerStoppedError, and nothing after that append
+    is in the log.
     Not thread-safe: use it in its client's event loop.
     """
 
@@ -104,7 +107,7 @@ class AsyncProducer(InOneProcess):
         self._gathered: list[Appendable] = []
         self._gathered_bytes = 0
         self._gathered_is_plain = True
-        self._batch: asyncio.Future[AppendResult] | None = None
+        self._batch: asyncio.Future[Any] | None = None
         self._linger: asyncio.Handle | None = None
         self._unsettled: deque[tuple[Submission, int]] = deque()
         # Everything that is not acknowledged, including the gathered messages.
@@ -113,6 +116,8 @@ class AsyncProducer(InOneProcess):
         self._message_bytes = 0.0
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._failure: TidelogError | None = None
+        # The first message that the server refused alone, until `flush` reports it.
+        self._refusal: TidelogError | None = None
         self._is_closed = False
 
     @property
@@ -197,7 +202,7 @@ class AsyncProducer(InOneProcess):
         self._ship()
         batch = self._batch_for(len(payloads), size_bytes, is_plain=True)
         self._gathered = list[Appendable](payloads)
-        self._ship()
+        self._ship(is_divisible=False)
         return batch
 
     async def flush(self) -> None:
@@ -206,15 +211,22 @@ class AsyncProducer(InOneProcess):
         It ends at the latest ``Retry.give_up_s`` after the last response of the server, if the batches are numbered.
 
         Raises:
+            InvalidRequestError: The server refused messages since the last flush as too large. The error is that of the
+                first one; the others are appended, and the producer continues.
             TidelogError: The first failure of this producer, if any.
         """
         self._ship()
         while self._unsettled:
-            # The newest is settled last, unless a failure settles them in another order; hence the loop.
-            await asyncio.wait((self._unsettled[-1][0].future,))
+            # The newest is settled last, unless a failure or refusal settles them in another order; hence the loop.
+            futures = (submission.future for submission, _ in reversed(self._unsettled))
+            if (newest := next((future for future in futures if not future.done()), None)) is not None:
+                await asyncio.wait((newest,))
             await asyncio.sleep(0)
         if self._failure is not None:
             raise self._failure
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
 
     async def aclose(self) -> None:
         """Flush, and refuse further messages.
@@ -277,17 +289,17 @@ class AsyncProducer(InOneProcess):
                 return part, is_plain, size_bytes
             count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
 
-    def _start_batch(self) -> "asyncio.Future[AppendResult]":
+    def _start_batch(self) -> "asyncio.Future[Any]":
         """Start a batch and its linger timer, and return its future."""
         loop = asyncio.get_running_loop()
-        batch: asyncio.Future[AppendResult] = loop.create_future()
+        batch: asyncio.Future[Any] = loop.create_future()
         self._batch = batch
         batch.add_done_callback(self._on_settled)
         # Each batch lingers from its first message: later ones must not delay it.
         self._linger = loop.call_later(self._linger_s, self._ship)
         return batch
 
-    def _batch_for(self, count: int, size_bytes: int, *, is_plain: bool) -> "asyncio.Future[AppendResult]":
+    def _batch_for(self, count: int, size_bytes: int, *, is_plain: bool) -> "asyncio.Future[Any]":
         """Return the future of the batch for ``count`` messages, and count them; ship what they do not fit behind."""
         added_bytes = size_bytes
         if is_plain is not self._gathered_is_plain:
@@ -302,7 +314,7 @@ class AsyncProducer(InOneProcess):
         self._in_flight_bytes += added_bytes
         return batch
 
-    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[AppendResult]":
+    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[Any]":
         batch = self._batch_for(1, size_bytes, is_plain=type(message) is bytes)
         self._gathered.append(message)
         return batch
@@ -311,7 +323,7 @@ class AsyncProducer(InOneProcess):
         if self._gathered_bytes >= self._max_batch_bytes or len(self._gathered) >= MAX_MESSAGES_PER_BATCH:
             self._ship()
 
-    def _ship(self) -> None:
+    def _ship(self, *, is_divisible: bool = True) -> None:
         """Pass the gathered batch to the append stream."""
         if self._batch is None:
             return
@@ -321,18 +333,20 @@ class AsyncProducer(InOneProcess):
         is_plain = self._gathered_is_plain
         self._batch, self._gathered, self._gathered_bytes, self._gathered_is_plain = None, [], 0, True
         submission = Submission(messages, is_plain, size_bytes, batch)
-        submission.travels_alone = True
+        submission.travels_alone, submission.is_divisible = True, is_divisible
         self._unsettled.append((submission, size_bytes))
         try:
             self._appends().put(self.vchannel, self._terms, submission, self._numbering)
         except TidelogError as error:
             submission.fail(error)
 
-    def _on_settled(self, batch: "asyncio.Future[AppendResult]") -> None:
+    def _on_settled(self, batch: "asyncio.Future[Any]") -> None:
         # Retrieving the exception also keeps asyncio from logging it if no ticket is awaited.
         error = batch.exception()
         if isinstance(error, TidelogError) and self._failure is None:
             self._stop(error)
+        if error is None and isinstance(result := batch.result(), PartlyAppended):
+            self._refusal = self._refusal or copy_of(next(iter(result.refused.values())))
         while self._unsettled and self._unsettled[0][0].future.done():
             self._in_flight_bytes -= self._unsettled.popleft()[1]
         waiters, self._waiting_for_room = self._waiting_for_room, []

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from tidelog.append.numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
+from tidelog.append.oversized import PartlyAppended
 from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
 from tidelog.types import AppendResult, TransactionResult
@@ -36,6 +37,9 @@ class Submission:
         is_abandoned: True if it must not be sent any more.
         is_sent: True once it was passed to the transport.
         travels_alone: True if it must not share a batch.
+        is_divisible: True if messages that the server refuses for their size may be left out. The future then receives
+            a PartlyAppended.
+        refused: Errors of the messages that were left out, by their first index; None before the first one.
     """
 
     messages: Sequence[Appendable]
@@ -46,6 +50,8 @@ class Submission:
     is_abandoned: bool = False
     is_sent: bool = False
     travels_alone: bool = False
+    is_divisible: bool = False
+    refused: dict[int, TidelogError] | None = None
 
     @property
     def count(self) -> int:
@@ -55,7 +61,20 @@ class Submission:
     def succeed(self, result: AppendResult | TransactionResult) -> None:
         """Resolve the future with ``result``, unless it is done."""
         if not self.future.done():
-            self.future.set_result(result)
+            if self.refused is not None and isinstance(result, AppendResult):
+                self.future.set_result(PartlyAppended(result, self.refused))
+            else:
+                self.future.set_result(result)
+
+    def leave_out(self, refused: Mapping[int, TidelogError]) -> bool:
+        """Leave out messages, by index; return whether any are left. If none is, resolve the future."""
+        before = self.refused or {}
+        places = [index for index in range(len(self.messages) + len(before)) if index not in before]
+        self.refused = before | {places[index]: error for index, error in refused.items()}
+        self.messages = [each for index, each in enumerate(self.messages) if index not in refused]
+        if not self.messages and not self.future.done():
+            self.future.set_result(PartlyAppended(None, self.refused))
+        return bool(self.messages)
 
     def fail(self, error: TidelogError) -> None:
         """Fail the future, unless it is done, with a copy of ``error``: a shared one would gather all tracebacks."""

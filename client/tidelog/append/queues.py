@@ -16,6 +16,7 @@ from typing import Final
 
 from tidelog.append.contents import encode, results, wrong_answer
 from tidelog.append.numbering import Numbering, Verdict, verdict
+from tidelog.append.oversized import oversized
 from tidelog.append.queue import AppendBatch, AppendQueue, Failure, Hold, Submission, TransactionSubmission
 from tidelog.errors import (
     AppendUnknownError,
@@ -335,8 +336,24 @@ class AppendQueues:
                 elif _is_fault_of_one(known) and len(batch.submissions) > 1:
                     queue.renumber_from(batch)
                     self._isolate(batch)
-                else:
+                elif not self._leave_out(batch, known):
                     queue.fail(batch, known)
+
+    def _leave_out(self, batch: AppendBatch, error: TidelogError) -> bool:
+        """Leave out the messages that are too large for the server, if there are any; return whether there are.
+
+        Ordering: the others wait in doubt until they are renumbered, and so stay before the batches that follow.
+        """
+        queue, submission = batch.queue, batch.submissions[0]
+        if not submission.is_divisible or queue.has_failed_before(batch):
+            return False
+        refused = oversized(submission.messages, error)
+        if not refused:
+            return False
+        queue.renumber_from(batch)
+        if submission.leave_out(refused):
+            queue.send_again(batch)
+        return True
 
     def _renumber(self, queue: AppendQueue) -> None:
         """Requeue everything that was rejected, under new sequences."""

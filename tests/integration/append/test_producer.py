@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, Message, ProducerOptions
 from tidelog.testing import server
+from tidelog_testing.parts.grpc_calls import running_server
 
 
 @pytest.fixture
@@ -133,3 +135,94 @@ async def test_a_closed_producer_says_so(client: AsyncClient) -> None:
 async def test_options_out_of_range_are_refused(client: AsyncClient, options: ProducerOptions) -> None:
     with pytest.raises(ValueError, match="expected"):
         client.producer("orders", **options)
+
+
+MAX_BYTES = 1_000
+SMALL, LARGE = b"s" * 10, b"L" * (MAX_BYTES + 1)
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[AsyncClient]:
+    """A client of a server whose own limit is below that of the client."""
+    async with running_server(limits__max_message_bytes=MAX_BYTES) as started:
+        async with AsyncClient(started.grpc_endpoint) as client:
+            await client.create_channel("orders")
+            yield client
+
+
+async def test_a_message_above_the_servers_limit_fails_alone(strict: AsyncClient) -> None:
+    """Three callers share a producer, with batches in flight before and after the ones that are refused."""
+
+    async def send(name: str, bad: frozenset[int]) -> list[bytes]:
+        sent = [f"{name}{i}".encode() + (LARGE if i in bad else b"") for i in range(60)]
+        tickets = [await producer.send(payload) for payload in sent]
+        for index, ticket in enumerate(tickets):
+            if index in bad:
+                with pytest.raises(tidelog.InvalidRequestError, match=r"has 10\d\d bytes, .* at most 1000"):
+                    await ticket
+            else:
+                ticks[sent[index]] = (await ticket).first_tick
+        return [payload for index, payload in enumerate(sent) if index not in bad]
+
+    ticks: dict[bytes, int] = {}
+    async with strict.producer("orders", linger_s=0, max_batch_bytes=2_500) as producer:
+        bad: tuple[frozenset[int], ...] = (frozenset({0, 7, 8, 59}), frozenset(), frozenset(range(20, 40)))
+        good = await asyncio.gather(*map(send, "abc", bad))
+        with pytest.raises(tidelog.InvalidRequestError):
+            await producer.flush()
+        last = await producer.send(b"last")
+        await producer.flush()
+        ticks[b"last"] = (await last).first_tick
+
+    found = [
+        (bytes(payload), tick)
+        async for batch in strict.scan("orders")
+        for payload, tick in zip(batch.payloads, batch.ticks, strict=True)
+    ]
+    assert dict(found) == ticks
+    assert len(found) == sum(map(len, good)) + 1
+    for name, expected in zip("abc", good, strict=True):
+        assert [payload for payload, _ in found if payload.startswith(name.encode())] == expected
+
+
+async def test_send_many_and_send_nowait_leave_out_what_is_too_large(strict: AsyncClient) -> None:
+    producer = strict.producer("orders")
+    await producer.send_many([b"1", LARGE, Message(b"2", key=b"k"), Message(LARGE, key=b"k"), b"3"])
+    producer.send_nowait(LARGE)
+    producer.send_nowait(b"4")
+
+    with pytest.raises(tidelog.InvalidRequestError, match="has 1001 bytes"):
+        await producer.aclose()
+    assert await payloads(strict) == [b"1", b"2", b"3", b"4"]
+
+
+async def test_a_message_above_the_servers_limit_of_a_batch_fails_alone() -> None:
+    limits: dict[str, Any] = {"limits__max_message_bytes": MAX_BYTES, "limits__max_batch_bytes": MAX_BYTES}
+    async with running_server(**limits) as started, AsyncClient(started.grpc_endpoint) as client:
+        await client.create_channel("orders")
+        producer = client.producer("orders")
+        await producer.send_many([b"1", LARGE, b"2"])
+        with pytest.raises(tidelog.InvalidRequestError, match="has 1001 bytes"):
+            await producer.flush()
+        assert await payloads(client) == [b"1", b"2"]
+
+
+async def test_a_producer_without_numbers_stops_at_what_is_too_large(strict: AsyncClient) -> None:
+    """Batches behind the refused one may be in the log already, so that the rest of it cannot keep its place."""
+    producer = strict.producer("orders", idempotent=False)
+    await producer.send(LARGE)
+    with pytest.raises(tidelog.InvalidRequestError):
+        await producer.flush()
+    with pytest.raises(tidelog.ProducerStoppedError):
+        await producer.send(b"x")
+
+
+async def test_a_transaction_above_the_servers_limit_fails_alone(strict: AsyncClient) -> None:
+    async def commit(payload: bytes) -> None:
+        async with strict.txn() as txn:
+            await txn.append("orders", [SMALL, payload])
+
+    outcomes = await asyncio.gather(*map(commit, [b"a", LARGE, b"b"]), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), tidelog.InvalidRequestError, type(None)]
+    assert sorted(await payloads(strict)) == [b"a", b"b", SMALL, SMALL]
