@@ -15,7 +15,18 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import tidelog
-from tidelog import AsyncClient, At, BroadcastState, Client, Message, ResourceKey, Retention, Retry
+from tidelog import (
+    AsyncClient,
+    AsyncCluster,
+    At,
+    BroadcastState,
+    Client,
+    Cluster,
+    Message,
+    ResourceKey,
+    Retention,
+    Retry,
+)
 from tidelog.admin.blobs import AsyncBlobCalls
 from tidelog.admin.journals import AsyncJournalCalls
 from tidelog.admin.mailboxes import AsyncMailboxCalls
@@ -27,7 +38,7 @@ GIVE_UP_S: Final = 2.5
 LATE_S: Final = 10.0
 """What a bound may be exceeded by here, on a machine that is shared."""
 CLASSES: Final = (
-    AsyncClient, tidelog.AsyncChannel, tidelog.AsyncVchannel, tidelog.AsyncMailbox, tidelog.AsyncDelivery,
+    AsyncClient, AsyncCluster, tidelog.AsyncChannel, tidelog.AsyncVchannel, tidelog.AsyncMailbox, tidelog.AsyncDelivery,
     tidelog.AsyncMailboxWorker, tidelog.AsyncConsumer, tidelog.AsyncProducer, tidelog.AsyncTransaction,
     tidelog.AsyncScan, tidelog.AsyncWal, tidelog.AsyncWalTransaction, tidelog.AsyncWalBroadcast,
     tidelog.AsyncWalScanner, AsyncBlobCalls, AsyncJournalCalls, AsyncMailboxCalls,
@@ -119,6 +130,19 @@ CASES: Final[dict[str, Case]] = {
         AsyncClient__keep_checkpoint=lambda h: h.client.keep_checkpoint("c"),
         AsyncClient__release_checkpoint=lambda h: h.client.release_checkpoint("c"),
         AsyncClient__list_checkpoints=lambda h: h.client.list_checkpoints(),
+        AsyncCluster__describe=lambda h: h.cluster.describe(),
+        AsyncCluster__owner_of=lambda h: h.cluster.owner_of("gone"),
+        AsyncCluster__client_of=lambda h: h.cluster.client_of("gone"),
+        AsyncCluster__channel=lambda h: h.cluster.channel("gone"),
+        AsyncCluster__vchannel=lambda h: h.cluster.vchannel("gone/0"),
+        AsyncCluster__create_channel=lambda h: h.cluster.create_channel("new"),
+        AsyncCluster__create_channels=lambda h: h.cluster.create_channels(["new"]),
+        AsyncCluster__ensure_channel=lambda h: h.cluster.ensure_channel("orders"),
+        AsyncCluster__alter_channels=lambda h: h.cluster.alter_channels(["orders"], retention=Retention()),
+        AsyncCluster__destroy_channels=lambda h: h.cluster.destroy_channels(["gone"]),
+        AsyncCluster__describe_channels=lambda h: h.cluster.describe_channels(["orders"]),
+        AsyncCluster__list_channels=lambda h: h.cluster.list_channels(),
+        AsyncCluster__allocate_ticks=lambda h: h.cluster.allocate_ticks(),
         AsyncVchannel__append=lambda h: h.vchannel.append(Message(b"x", key=b"k")),
         AsyncVchannel__latest_mvcc_tick=lambda h: h.vchannel.latest_mvcc_tick(),
         AsyncVchannel__open_producer=lambda h: h.vchannel.open_producer("p"),
@@ -215,6 +239,7 @@ CASES: Final[dict[str, Case]] = {
     **rows(
         CLOSE_S,
         AsyncClient__aclose=lambda h: h.end(h.busy_client),
+        AsyncCluster__aclose=lambda h: h.end(h.busy_cluster),
         AsyncScan__aclose=lambda h: h.end(h.client.scan("orders")),
         AsyncMailboxWorker__aclose=lambda h: h.end(h.idle_worker),
         AsyncWalScanner__close=lambda h: h.wal_scanner.close(),
@@ -222,6 +247,7 @@ CASES: Final[dict[str, Case]] = {
 }  # fmt: skip
 WAITS_FOR_NO_SERVER: Final = {
     "AsyncClient": "channel vchannel mailbox wal producer txn consumer check_open pause scan_one",
+    "AsyncCluster": "mailbox pause",
     "AsyncChannel": "vchannel producer",
     "AsyncVchannel": "producer",
     "AsyncMailbox": "worker",
@@ -290,22 +316,26 @@ def opened(h: Handles) -> Generator[Any, Any, None]:
         yield consumer.join()
         yield h.next(consumer)
     yield h.busy_client.append("orders", b"x")
+    for cluster in (h.cluster, h.busy_cluster):
+        yield cluster.describe_channels(["orders"])
     h.wal_scanner = h.wal.read("orders/0", message_handler=h.handle)
 
 
-def copy_of(h: Handles, client: Any) -> Handles:
+def copy_of(h: Handles, client: Any, cluster: Any) -> Handles:
     """Return the handles of another client."""
     copy = SimpleNamespace(**vars(h))
     copy.client, copy.vchannel, copy.channel = client, client.vchannel("orders/0"), client.channel("orders")
-    copy.mailbox, copy.wal = client.mailbox("jobs"), client.wal()
+    copy.mailbox, copy.wal, copy.cluster = client.mailbox("jobs"), client.wal(), cluster
     return copy
 
 
 def with_copies(h: Handles, fresh: Handles) -> dict[str, tuple[Case, Handles]]:
     """Return the rows to run, each with its handles."""
     found = {name: (case, h) for name, case in CASES.items()}
-    of_handles = ("AsyncClient.aclose", "AsyncScan.", "AsyncConsumer.", "AsyncProducer.", "AsyncTransaction.",
-                  "AsyncWalTransaction.", "AsyncDelivery.", "AsyncMailboxWorker.", "AsyncWalScanner.")  # fmt: skip
+    of_handles = (
+        "AsyncClient.aclose", "AsyncCluster.aclose", "AsyncScan.", "AsyncConsumer.", "AsyncProducer.",
+        "AsyncTransaction.", "AsyncWalTransaction.", "AsyncDelivery.", "AsyncMailboxWorker.", "AsyncWalScanner.",
+    )  # fmt: skip
     return found | {
         f"{name} of a client that was never connected": (case, fresh)
         for name, case in CASES.items()
@@ -316,6 +346,10 @@ def with_copies(h: Handles, fresh: Handles) -> dict[str, tuple[Case, Handles]]:
 def settings(endpoint: str) -> dict[str, Any]:
     retry = Retry(base_s=0.05, cap_s=1.0, give_up_s=GIVE_UP_S)
     return {"endpoint": endpoint, "timeout_s": TIMEOUT_S, "connect_timeout_s": TIMEOUT_S, "retry": retry}
+
+
+def cluster_settings(endpoint: str) -> dict[str, Any]:
+    return {"endpoints" if name == "endpoint" else name: value for name, value in settings(endpoint).items()}
 
 
 async def driven(calls: Generator[Any, Any, None]) -> None:
@@ -358,18 +392,20 @@ async def measured_async(endpoint: str, break_off: Callable[[], None], way: Way)
         return None
 
     clients = [AsyncClient(**settings(endpoint)) for _ in range(7)]
+    clusters = [AsyncCluster(**cluster_settings(endpoint)) for _ in range(3)]
     h = SimpleNamespace(
-        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], next=anext,
+        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], cluster=clusters[0],
+        busy_cluster=clusters[1], next=anext,
         outcome=lambda ticket: ticket,
         end=lambda each: each.aclose(), handle=handle,
     )  # fmt: skip
     await driven(opened(h))
     break_off()
-    cases = with_copies(h, copy_of(h, clients[2]))
+    cases = with_copies(h, copy_of(h, clients[2], clusters[2]))
     rows = (measured(name, case, handles) for name, (case, handles) in cases.items() if not is_left_out(name, way))
     found = await asyncio.gather(*rows)
     begin_s = time.monotonic()
-    await asyncio.gather(*(client.aclose() for client in clients))
+    await asyncio.gather(*(client.aclose() for client in clients), *(cluster.aclose() for cluster in clusters))
     return dict(found) | {"AsyncClient.aclose after all": time.monotonic() - begin_s - CLOSE_S}
 
 
@@ -419,19 +455,21 @@ def driven_here(calls: Generator[Any, Any, None]) -> None:
 
 def measured_sync(endpoint: str, break_off: Callable[[], None], way: Way) -> dict[str, float]:
     clients = [Client(**settings(endpoint)) for _ in range(7)]
+    clusters = [Cluster(**cluster_settings(endpoint)) for _ in range(3)]
     h = SimpleNamespace(
-        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], next=next,
+        client=clients[0], busy_client=clients[1], producing_clients=clients[3:], cluster=clusters[0],
+        busy_cluster=clusters[1], next=next,
         outcome=lambda ticket: ticket.result(),
         end=lambda each: each.close(), handle=lambda _: None,
     )  # fmt: skip
     driven_here(opened(h))
     break_off()
-    cases = with_copies(h, copy_of(h, clients[2]))
+    cases = with_copies(h, copy_of(h, clients[2], clusters[2]))
     threads = [Thread(name, case, of) for name, (case, of) in cases.items() if not is_left_out(name, way)]
     found = dict(thread.measured() for thread in threads)
     ends = [
         Thread(f"Client.close after all {i}", (lambda client: client.close(), CLOSE_S), client)
-        for i, client in enumerate(clients)
+        for i, client in enumerate((*clients, *clusters))
     ]
     return found | dict(thread.measured() for thread in ends)
 
