@@ -8,6 +8,7 @@ import grpc.aio
 
 from tidelog.errors import UnavailableError
 from tidelog.transport.service_calls import ServiceCalls
+from tidelog.transport.stream_end import StreamEnd
 from tidelog.transport.transport import Transport
 from tidelog.v1 import blob_service_pb2 as pb
 
@@ -105,8 +106,12 @@ def putting(stub: Any) -> Any:
 
     async def put(requests: Sequence[pb.PutBlobRequest], **options: Any) -> pb.PutBlobResponse:
         call = stub.PutBlob(iter(requests), **options)
+        end = StreamEnd(call)
         try:
             answer: Any = await call.read()
+        except grpc.aio.AioRpcError as error:
+            # A part that was being written may have hidden why the call ended.
+            raise await end.failure(call) from error
         finally:
             call.cancel()
         if answer is grpc.aio.EOF:

@@ -20,6 +20,9 @@ from tidelog.errors import (
 )  # fmt: skip
 from tidelog.v1 import error_pb2, wal_service_pb2
 
+WRITE_FAILED: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+"""The status that grpcio gives to a call of which a write failed: the call is over, and its own status is not known."""
+
 _TOO_LARGE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
@@ -37,6 +40,8 @@ def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bo
     effect: Effect = "none" if is_read else "unknown"
     if is_append:
         return AppendUnknownError(f"the outcome of the append is unknown: {message}", effect=effect)
+    if (error.code(), message) == WRITE_FAILED:
+        return UnavailableError("the server, or the connection, ended the call while it was written to", effect=effect)
     return _class_of_code(error.code())(message, effect=effect)
 
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import grpc.aio
 
+from tidelog.transport.status import WRITE_FAILED
+
 STATUS_WAIT_S: Final = 1.0
 """Maximum wait for the status of a call after a failed write: gRPC Core has it then, but may never report it."""
 
 _POLL_S: Final = 0.005
-_OF_WRITE: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 
 
 async def half_close(call: Any) -> None:
@@ -56,7 +57,7 @@ class StreamEnd:
 
 
 def _is_of_write(status: grpc.aio.AioRpcError) -> bool:
-    return (status.code(), status.details()) == _OF_WRITE
+    return (status.code(), status.details()) == WRITE_FAILED
 
 
 async def _status(call: Any) -> grpc.aio.AioRpcError:

@@ -4,12 +4,16 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from tidelog.admin.blobs import putting
+from tidelog.errors import UnavailableError
+from tidelog.transport.status import error_of_status
 from tidelog.transport.stream_end import StreamEnd
 
 CALLS = 100
@@ -85,3 +89,14 @@ async def test_the_failure_of_a_write_is_the_reason_if_no_status_comes(
     call._cython_call.set_internal_error("a write failed")
     failure = await end.failure(call)
     assert (failure.code(), failure.details()) == (grpc.StatusCode.INTERNAL, "Internal error from Core")
+    assert isinstance(error_of_status(failure, is_read=False), UnavailableError)
+
+
+async def test_a_blob_that_the_server_refuses_while_it_is_written_is_refused(streams: Any) -> None:
+    put = putting(SimpleNamespace(PutBlob=streams))
+    told: Counter[tuple[grpc.StatusCode, str | None]] = Counter()
+    for _ in range(CALLS):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await put([bytes(1_000)] * 100)
+        told[refused.value.code(), refused.value.details()] += 1
+    assert told == {(grpc.StatusCode.PERMISSION_DENIED, "not you"): CALLS}
