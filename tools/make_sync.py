@@ -154,7 +154,7 @@ CALLERS: Final = (
     Caller("tidelog.admin.broadcasts", "AsyncBroadcastCalls", "BroadcastCalls", f"{_SYNC}.broadcasts"),
     Caller(
         "tidelog.admin.nodes", "AsyncNodeCalls", "NodeCalls", f"{_SYNC}.nodes",
-        left_out=frozenset({"reach", "owners_feed"}),
+        left_out=frozenset({"reach", "owners_feed", "within"}),
     ),
     Caller("tidelog.admin.tokens", "AsyncTokenCalls", "TokenCalls", f"{_SYNC}.tokens"),
     Caller("tidelog.admin.checkpoints", "AsyncCheckpointCalls", "CheckpointCalls", f"{_SYNC}.checkpoints"),
@@ -183,7 +183,7 @@ CALLERS: Final = (
     ),
     Caller(
         "tidelog.cluster", "AsyncCluster", "ClusterBase", f"{_SYNC}.cluster", left_out=frozenset({"pause"}),
-        by_hand=frozenset({"client_of", "aclose"}), wrapped={"mailbox": "Mailbox"},
+        by_hand=frozenset({"client_of", "client_with", "aclose"}), wrapped={"mailbox": "Mailbox"},
         rewritten=frozenset({"channel", "vchannel", "ensure_channel"}) | _CONTEXT, attribute="_cluster",
     ),
     Caller(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -11,12 +10,14 @@ from tidelog.admin.channels import partly_done
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.admin.journals import AsyncClusterJournalCalls
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
+from tidelog.admin.nodes import CallsWithin
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
 from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError
 from tidelog.handles import AsyncChannel, AsyncVchannel
 from tidelog.mailboxes.calls import ClusterMessageCalls
 from tidelog.mailboxes.mailbox import AsyncMailbox
 from tidelog.routes import Routes
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.endpoints import check_address
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.retry import DEFAULT_RETRY
@@ -59,12 +60,12 @@ class AsyncCluster(InOneProcess):
         self._routes: Routes | None = None
         self._is_closed = False
         self.journals = AsyncClusterJournalCalls(self._ask_any, timeout_s)
-        self.mailboxes = AsyncClusterMailboxCalls(self._ask_any, self.client_of, timeout_s)
+        self.mailboxes = AsyncClusterMailboxCalls(self._ask_any, self._client_of, timeout_s)
         self._message_calls = ClusterMessageCalls(self.mailboxes, options.get("retry", DEFAULT_RETRY))
 
     async def describe(self) -> ClusterDescription:
         """Return the cluster as one of its nodes sees it."""
-        return await self._ask_any(lambda client: client.describe_cluster())
+        return await self._ask_any(lambda client: client.describe_cluster(), Deadline(self.timeout_s))
 
     async def owner_of(self, channel: str) -> ChannelOwner:
         """Return the owner of a channel.
@@ -73,12 +74,11 @@ class AsyncCluster(InOneProcess):
             ChannelNotFoundError: The channel does not exist.
             UnavailableError: Its node is not running, or no node answers.
         """
-        return await self._open_routes().owner(channel, self.timeout_s)
+        return await self._open_routes().owner(channel, Deadline(self.timeout_s))
 
     async def client_of(self, channel: str) -> AsyncClient:
         """Return a client of the node that owns ``channel``; ``aclose`` closes it. Raises as ``owner_of``."""
-        owner = await self.owner_of(channel)
-        return self._client_at(self._open_routes().address(owner))
+        return await self._client_of(channel, Deadline(self.timeout_s))
 
     async def channel(self, name: str) -> AsyncChannel:
         """Return a handle for a channel, connected to its owner. Raises as ``owner_of``."""
@@ -100,23 +100,25 @@ class AsyncCluster(InOneProcess):
         self, names: Iterable[str] = (), *, number: int = 0, **options: Unpack[CreateOptions]
     ) -> list[ChannelDescription]:
         """Create channels, each on the node with the fewest vchannels. Raises as ``AsyncClient.create_channels``."""
-        wanted = list(names)
-        created = await self._ask_any(
-            lambda client: client.create_channels(wanted, number=number, **options), is_read=False
-        )
-        # The node that created them does not know the details of channels that other nodes own.
-        return await self.describe_channels([channel.name for channel in created])
+        return await self._created(names, Deadline(self.timeout_s), number=number, **options)
 
     async def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> AsyncChannel:
         """Create a channel if it does not exist, and return its handle. Raises as ``AsyncClient.ensure_channel``."""
-        await self.create_channel(name, if_not_exists=True, **settings)
-        return await self.channel(name)
+        return (await self.client_with(name, **settings)).channel(name)
+
+    async def client_with(self, channel: str, **settings: Unpack[ChannelSettings]) -> AsyncClient:
+        """Create a channel if it does not exist, and return a client of its owner; for ``ensure_channel``."""
+        deadline = Deadline(self.timeout_s)
+        await self._created([channel], deadline, if_not_exists=True, **settings)
+        return await self._client_of(channel, deadline)
 
     async def alter_channels(
         self, names: Iterable[str], *, retention: Retention | RetentionChange
     ) -> list[ChannelDescription]:
         """Change settings of channels, atomically per node. Raises as ``AsyncClient.alter_channels``."""
-        return await self._at_owners(names, lambda client, part: client.alter_channels(part, retention=retention))
+        return await self._at_owners(
+            names, lambda calls, part: calls.alter_channels(part, retention=retention), Deadline(self.timeout_s)
+        )
 
     async def destroy_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False
@@ -126,7 +128,8 @@ class AsyncCluster(InOneProcess):
         try:
             return await self._at_owners(
                 wanted,
-                lambda client, part: client.destroy_channels(part, ignore_missing=ignore_missing, force=force),
+                lambda calls, part: calls.destroy_channels(part, ignore_missing=ignore_missing, force=force),
+                Deadline(self.timeout_s),
                 ignore_missing=ignore_missing,
             )
         finally:
@@ -138,14 +141,7 @@ class AsyncCluster(InOneProcess):
         self, names: Iterable[str], *, ignore_missing: bool = False
     ) -> list[ChannelDescription]:
         """Return channels, whichever nodes own them. Raises as ``AsyncClient.describe_channels`` and ``owner_of``."""
-        wanted = list(names)
-        described = await self._at_owners(
-            wanted,
-            lambda client, part: client.describe_channels(part, ignore_missing=ignore_missing),
-            ignore_missing=ignore_missing,
-        )
-        place = {name: index for index, name in enumerate(wanted)}
-        return sorted(described, key=lambda channel: place[channel.name])
+        return await self._described(names, Deadline(self.timeout_s), ignore_missing=ignore_missing)
 
     async def list_channels(
         self, prefix: str = "", *, include_system: bool = False
@@ -155,7 +151,9 @@ class AsyncCluster(InOneProcess):
         Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
         """
         last = ""
-        found = await self._ask_any(lambda client: _listed(client, prefix, include_system=include_system))
+        found = await self._ask_any(
+            lambda client: _listed(client, prefix, include_system=include_system), Deadline(self.timeout_s)
+        )
         for channel in found:
             assert last < channel.name
             last = channel.name
@@ -163,7 +161,7 @@ class AsyncCluster(InOneProcess):
 
     async def allocate_ticks(self, count: int = 1) -> range:
         """Return ``count`` consecutive ticks; no other caller or message in the cluster ever gets them."""
-        return await self._ask_any(lambda client: client.allocate_ticks(count))
+        return await self._ask_any(lambda client: client.allocate_ticks(count), Deadline(self.timeout_s))
 
     async def aclose(self) -> None:
         """Close the clients of all nodes as ``AsyncClient.aclose`` does."""
@@ -205,13 +203,50 @@ class AsyncCluster(InOneProcess):
             self._clients[address] = AsyncClient(address, timeout_s=self.timeout_s, **self._options)
         return self._clients[address]
 
-    async def _ask_any(self, call: Callable[[AsyncClient], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
-        return await self._open_routes().any_node(call, self.timeout_s, is_read=is_read)
+    async def _client_of(self, channel: str, deadline: Deadline) -> AsyncClient:
+        owner = await self._open_routes().owner(channel, deadline)
+        return self._client_at(self._open_routes().address(owner))
+
+    async def _ask_any(
+        self, call: Callable[[AsyncClient], Awaitable[_Result]], deadline: Deadline, *, is_read: bool = True
+    ) -> _Result:
+        return await self._open_routes().any_node(call, deadline, is_read=is_read)
+
+    async def _created(
+        self, names: Iterable[str], deadline: Deadline, *, number: int = 0, **options: Unpack[CreateOptions]
+    ) -> list[ChannelDescription]:
+        wanted = list(names)
+        created = await self._ask_any(
+            lambda client: client.within(deadline).create_channels(wanted, number=number, **options),
+            deadline,
+            is_read=False,
+        )
+        # The node that created them does not know the details of channels that other nodes own.
+        try:
+            return await self._described([channel.name for channel in created], deadline)
+        except TidelogError as error:
+            # Only the description failed.
+            error.effect = "unknown"
+            raise
+
+    async def _described(
+        self, names: Iterable[str], deadline: Deadline, *, ignore_missing: bool = False
+    ) -> list[ChannelDescription]:
+        wanted = list(names)
+        described = await self._at_owners(
+            wanted,
+            lambda calls, part: calls.describe_channels(part, ignore_missing=ignore_missing),
+            deadline,
+            ignore_missing=ignore_missing,
+        )
+        place = {name: index for index, name in enumerate(wanted)}
+        return sorted(described, key=lambda channel: place[channel.name])
 
     async def _at_owners(
         self,
         names: Iterable[str],
-        call: Callable[[AsyncClient, Sequence[str]], Awaitable[Sequence[_Result]]],
+        call: Callable[[CallsWithin, Sequence[str]], Awaitable[Sequence[_Result]]],
+        deadline: Deadline,
         *,
         ignore_missing: bool = False,
     ) -> list[_Result]:
@@ -223,7 +258,7 @@ class AsyncCluster(InOneProcess):
         parts: dict[str, list[str]] = {}
         for name in names:
             try:
-                owner = await self.owner_of(name)
+                owner = await self._open_routes().owner(name, deadline)
             except ChannelNotFoundError:
                 if not ignore_missing:
                     raise
@@ -233,7 +268,7 @@ class AsyncCluster(InOneProcess):
         done: list[str] = []
         for address, part in parts.items():
             try:
-                results += await self._when_open(partial(call, self._client_at(address), part))
+                results += await self._when_open(call, self._client_at(address), part, deadline)
             except TidelogError as error:
                 rest = [name for other in parts.values() for name in other if name not in done and name not in part]
                 if not done:
@@ -248,15 +283,22 @@ class AsyncCluster(InOneProcess):
             done += part
         return results
 
-    async def _when_open(self, call: Callable[[], Awaitable[Sequence[_Result]]]) -> Sequence[_Result]:
+    async def _when_open(
+        self,
+        call: Callable[[CallsWithin, Sequence[str]], Awaitable[Sequence[_Result]]],
+        client: AsyncClient,
+        names: Sequence[str],
+        deadline: Deadline,
+    ) -> Sequence[_Result]:
         """Call the owner of channels, and retry while it has not opened them yet."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + min(self.timeout_s, _OPEN_WITHIN_S)
+        open_by_s = loop.time() + _OPEN_WITHIN_S
         while True:
             try:
-                return await call()
+                return await call(client.within(deadline), names)
             except ChannelNotFoundError:
-                if loop.time() >= deadline_s:
+                # Asked for again too late, the known reason would be lost.
+                if loop.time() >= open_by_s or deadline.left_s <= _LOOK_AGAIN_S:
                     raise
             await asyncio.sleep(_LOOK_AGAIN_S)
 

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 from tidelog.admin.cluster_types import ChannelOwner
 from tidelog.client import AsyncClient
 from tidelog.errors import ClosedError, DeadlineError, TidelogError, UnavailableError
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.retry import DEFAULT_RETRY
 
 _Result = TypeVar("_Result")
@@ -30,7 +31,7 @@ class Routes:
         self._runner: asyncio.Task[None] | None = None
 
     async def any_node(
-        self, call: Callable[[AsyncClient], Awaitable[_Result]], timeout_s: float, *, is_read: bool = True
+        self, call: Callable[[AsyncClient], Awaitable[_Result]], deadline: Deadline, *, is_read: bool = True
     ) -> _Result:
         """Return the first response of any node to ``call``.
 
@@ -39,29 +40,30 @@ class Routes:
 
         Args:
             call: Makes the call to a node.
-            timeout_s: Maximum time until a node answers; a call that is not a read then has the client's own timeout.
+            deadline: When the wait ends. A read is cancelled at it; another call must bound its request by it.
             is_read: Whether the call only reads, so that several nodes may be called at once.
 
         Raises:
             UnavailableError: No node has answered; the text names each with the reason.
+            DeadlineError: No time is left. No node was called.
             TidelogError: The error that the node returned.
         """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        deadline.check("the next request")
         if is_read:
-            return await self._first_answer(call, deadline_s)
+            return await self._first_answer(call, deadline.at_s)
         pauses_s = DEFAULT_RETRY.pauses_s()
         while True:
-            endpoint = await self._first_answer(_endpoint_of, deadline_s)
+            endpoint = await self._first_answer(_endpoint_of, deadline.at_s)
             try:
                 return await call(self._client_at(endpoint))
             except UnavailableError as error:
                 pause_s = next(pauses_s)
-                if error.effect == "unknown" or asyncio.get_running_loop().time() + pause_s >= deadline_s:
+                if error.effect == "unknown" or pause_s >= deadline.left_s:
                     raise
             self._ask_last(endpoint)
             await asyncio.sleep(pause_s)
 
-    async def owner(self, channel: str, timeout_s: float) -> ChannelOwner:
+    async def owner(self, channel: str, deadline: Deadline) -> ChannelOwner:
         """Return the owner of a channel.
 
         Raises:
@@ -72,7 +74,7 @@ class Routes:
             self._runner = asyncio.create_task(self._follow(), name="tidelog-owners")
         owner = self._owners.get(channel)
         if owner is None or not owner.address:
-            found = await self.any_node(lambda client: client.locate_channels([channel]), timeout_s)
+            found = await self.any_node(lambda client: client.locate_channels([channel]), deadline)
             owner = self._owners[channel] = ChannelOwner.running(found, channel)
         return owner
 
@@ -214,7 +216,7 @@ class _Race(Generic[_Result]):
     async def _answer(self, endpoint: str) -> _Result:
         client = self._client_at(endpoint)
         # Connect first: a call alone would wait for a connection until its timeout, even if connections are refused.
-        await client.reach(self._deadline_s - asyncio.get_running_loop().time())
+        await client.reach(max(0.0, self._deadline_s - asyncio.get_running_loop().time()))
         return await self._call(client)
 
 

@@ -31,6 +31,7 @@ PAIRS = [
 # Used internally by the synchronous twin and by other packages of the client.
 INTERNAL = {
     "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
+    "within",
     "append_numbered", "send_batch", "fetch_response", "feed", "settle", "take",
 }  # fmt: skip
 RENAMED = {"aclose": "close"}

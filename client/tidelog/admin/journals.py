@@ -91,8 +91,10 @@ class AsyncJournalCalls(ServiceCalls):
 class AnyNode(Protocol):
     """Makes a call to any node of a cluster."""
 
-    async def __call__(self, call: Callable[[Any], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
-        """Return the answer of a node to ``call``, which gets the node's client."""
+    async def __call__(
+        self, call: Callable[[Any], Awaitable[_Result]], deadline: Deadline, *, is_read: bool = True
+    ) -> _Result:
+        """Return the answer of a node to ``call``, which gets the node's client; one that is not a read bounds it."""
         ...
 
 
@@ -106,26 +108,28 @@ class AsyncClusterJournalCalls(AsyncJournalCalls):
 
     async def apply(self, changes: Iterable[JournalChange]) -> tuple[JournalSpec, ...]:
         """See ``AsyncJournalCalls.apply``."""
-        several = list(changes)
-        return await self._any_node(lambda client: client.journals.apply(several), is_read=False)
+        several, deadline = list(changes), Deadline(self.timeout_s)
+        return await self._any_node(
+            lambda client: client.within(deadline).journals.apply(several), deadline, is_read=False
+        )
 
     async def list(self, request: ListRequest = EVERY_JOURNAL) -> ListResponse:
         """See ``AsyncJournalCalls.list``."""
-        return await self._any_node(lambda client: client.journals.list(request))
+        return await self._any_node(lambda client: client.journals.list(request), Deadline(self.timeout_s))
 
     async def watch(self, request: ListRequest = EVERY_JOURNAL) -> AsyncGenerator[ListResponse, None]:
         """See ``AsyncJournalCalls.watch``. It ends with its node; a new watch asks another one."""
-        node = await self._any_node(_reached)
-        async with aclosing(node.watch(request)) as watched:
+        deadline = Deadline(self.timeout_s)
+        node = await self._any_node(_reached, deadline)
+        async with aclosing(node.within(deadline).journals.watch(request)) as watched:
             async for listed in watched:
                 yield listed
 
 
-async def _reached(client: Any) -> AsyncJournalCalls:
-    """Return the journals of a node that answers."""
+async def _reached(client: Any) -> Any:
+    """Return the client of a node that answers."""
     await client.wal_name()
-    journals: AsyncJournalCalls = client.journals
-    return journals
+    return client
 
 
 def _no_transport() -> Transport:

@@ -108,7 +108,9 @@ class AsyncMailboxCalls(ServiceCalls):
 class AsyncClusterMailboxCalls(AsyncMailboxCalls):
     """Mailboxes: ``AsyncCluster.mailboxes``. The owner of a mailbox answers, any node lists and creates them."""
 
-    def __init__(self, any_node: AnyNode, client_of: Callable[[str], Awaitable[Any]], timeout_s: float) -> None:
+    def __init__(
+        self, any_node: AnyNode, client_of: Callable[[str, Deadline], Awaitable[Any]], timeout_s: float
+    ) -> None:
         """Create the calls; does no I/O. ``client_of`` returns a client of the node that owns a channel."""
         super().__init__(_no_transport, timeout_s)
         self._any_node = any_node
@@ -120,54 +122,70 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
         self, name: str, settings: MailboxSettings = DEFAULT_SETTINGS, *, if_not_exists: bool = False
     ) -> MailboxDescription:
         """See ``AsyncMailboxCalls.create``. The mailbox is placed on the node of ``dead_letter`` if that is set."""
+        deadline = Deadline(self.timeout_s)
 
         async def call(client: Any) -> MailboxDescription:
-            created: MailboxDescription = await client.mailboxes.create(name, settings, if_not_exists=if_not_exists)
-            return created
+            mailboxes: AsyncMailboxCalls = client.within(deadline).mailboxes
+            return await mailboxes.create(name, settings, if_not_exists=if_not_exists)
 
         if settings.dead_letter:
-            return await self.at_owner(settings.dead_letter, call, is_read=False)
-        return await self._any_node(call, is_read=False)
+            return await self.at_owner(settings.dead_letter, call, deadline, is_read=False)
+        return await self._any_node(call, deadline, is_read=False)
 
     async def configure(self, name: str, settings: MailboxSettings) -> MailboxDescription:
         """See ``AsyncMailboxCalls.configure``."""
-        return await self.at_owner(name, lambda client: client.mailboxes.configure(name, settings), is_read=False)
+        deadline = Deadline(self.timeout_s)
+        return await self.at_owner(
+            name, lambda client: client.within(deadline).mailboxes.configure(name, settings), deadline, is_read=False
+        )
 
     async def describe(self, name: str) -> MailboxDescription:
         """See ``AsyncMailboxCalls.describe``."""
-        return await self.at_owner(name, lambda client: client.mailboxes.describe(name))
+        deadline = Deadline(self.timeout_s)
+        return await self.at_owner(name, lambda client: client.within(deadline).mailboxes.describe(name), deadline)
 
     async def list(self, prefix: str = "") -> tuple[MailboxDescription, ...]:
         """See ``AsyncMailboxCalls.list``."""
-        return await self._any_node(lambda client: client.mailboxes.list(prefix))
+        return await self._any_node(lambda client: client.mailboxes.list(prefix), Deadline(self.timeout_s))
 
     async def delete(self, name: str, *, ignore_missing: bool = False) -> bool:
         """See ``AsyncMailboxCalls.delete``."""
-        return await self.at_owner(
-            name, lambda client: client.mailboxes.delete(name, ignore_missing=ignore_missing), is_read=False
-        )
+        deadline = Deadline(self.timeout_s)
+
+        async def call(client: Any) -> bool:
+            mailboxes: AsyncMailboxCalls = client.within(deadline).mailboxes
+            return await mailboxes.delete(name, ignore_missing=ignore_missing)
+
+        return await self.at_owner(name, call, deadline, is_read=False)
 
     async def channel_of(self, name: str) -> str:
         """See ``AsyncMailboxCalls.channel_of``."""
-        return await self._any_node(lambda client: client.mailboxes.channel_of(name))
+        return await self._channel_of(name, Deadline(self.timeout_s))
 
-    async def at_owner(self, name: str, call: Callable[[Any], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
+    async def _channel_of(self, name: str, deadline: Deadline) -> str:
+        return await self._any_node(lambda client: client.mailboxes.channel_of(name), deadline)
+
+    async def at_owner(
+        self, name: str, call: Callable[[Any], Awaitable[_Result]], deadline: Deadline, *, is_read: bool = True
+    ) -> _Result:
         """Return the answer of the owner of a mailbox to ``call``, which gets the node's client.
 
+        The search for the owner ends at ``deadline``; ``call`` must bound its request by it.
         A mailbox that no node lists is asked of any node, whose answer states the reason. An owner that does not know
         the mailbox yet is asked again for up to two seconds.
         """
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + min(self.timeout_s, _KNOWN_WITHIN_S)
+        known_by_s = loop.time() + _KNOWN_WITHIN_S
         while True:
-            channel = self._channels.get(name) or await self.channel_of(name)
+            channel = self._channels.get(name) or await self._channel_of(name, deadline)
             if not channel:
-                return await self._any_node(call, is_read=is_read)
+                return await self._any_node(call, deadline, is_read=is_read)
             try:
-                answer = await call(await self._client_of(channel))
+                answer = await call(await self._client_of(channel, deadline))
             except (MailboxNotFoundError, ChannelNotFoundError, NotOwnerError):
                 self._channels.pop(name, None)
-                if loop.time() >= deadline_s:
+                # Asked for again too late, the known reason would be lost.
+                if loop.time() >= known_by_s or deadline.left_s <= _LOOK_AGAIN_S:
                     raise
             else:
                 self._channels[name] = channel

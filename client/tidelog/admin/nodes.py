@@ -1,13 +1,17 @@
 """Node calls of the asynchronous client: describe the cluster, locate channels, and follow changes of owners."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from tidelog.admin import cluster_types as _wire
+from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.admin.journals import AsyncJournalCalls
+from tidelog.admin.mailboxes import AsyncMailboxCalls
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
+from tidelog.transport.transport import Transport
 from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog.wire.durations import check_seconds
 
@@ -45,6 +49,15 @@ class AsyncNodeCalls(ServiceCalls):
         """
         await self._transport().reach(check_seconds("timeout_s", timeout_s))
 
+    def within(self, deadline: Deadline) -> "CallsWithin":
+        """Return the calls that ``AsyncCluster`` makes as a part of one of its own, which has a deadline.
+
+        Raises:
+            DeadlineError: No time is left.
+        """
+        deadline.check("the next request")
+        return CallsWithin(self._transport, deadline.left_s)
+
     async def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
         """Return the owners of channels, by channel; channels that do not exist are omitted.
 
@@ -72,3 +85,21 @@ class AsyncNodeCalls(ServiceCalls):
         async with aclosing(answers):
             async for answer in answers:
                 yield OwnersChange(_wire.owners(answer.owners), tuple(answer.gone), answer.is_complete)
+
+
+class CallsWithin(AsyncChannelCalls):
+    """Calls of one node that end within what was left of a deadline: create it for each call.
+
+    Attributes:
+        journals, mailboxes: As those of ``AsyncClient``.
+    """
+
+    def __init__(self, transport: Callable[[], Transport], left_s: float) -> None:
+        """Create the calls; does no I/O. ``transport`` returns the transport of the node's client."""
+        self._transport_of = transport
+        self.timeout_s = left_s
+        self.journals = AsyncJournalCalls(transport, left_s)
+        self.mailboxes = AsyncMailboxCalls(transport, left_s)
+
+    def _transport(self) -> Transport:
+        return self._transport_of()

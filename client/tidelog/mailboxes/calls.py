@@ -68,8 +68,10 @@ class MessageCalls(Protocol):
     ) -> bytes:
         """Return the body of a message, given by its lock or its id."""
 
-    def redrive(self, request: pb.RedriveRequest) -> AsyncIterator[pb.RedriveResponse]:
-        """Yield the answers to Redrive."""
+    def redrive(
+        self, request: pb.RedriveRequest, deadline: Deadline | None = None
+    ) -> AsyncIterator[pb.RedriveResponse]:
+        """Yield the answers to Redrive; ``deadline`` is that of the first one."""
 
 
 class ServerMessageCalls(ServiceCalls):
@@ -140,11 +142,13 @@ class ServerMessageCalls(ServiceCalls):
         data: bytes = await self._read(getting(self._services.blobs), request, deadline)
         return data
 
-    async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
+    async def redrive(
+        self, request: pb.RedriveRequest, deadline: Deadline | None = None
+    ) -> AsyncGenerator[pb.RedriveResponse, None]:
         """See ``MessageCalls.redrive``."""
         answers = self._answers(
             lambda connection: connection.mailboxes.Redrive, request, is_read=False,
-            later_within_s=self.timeout_s + _PROGRESS_S,
+            later_within_s=self.timeout_s + _PROGRESS_S, deadline=deadline,
         )  # fmt: skip
         async with aclosing(answers):
             async for answer in answers:
@@ -172,6 +176,7 @@ class ClusterMessageCalls:
         deadline: Deadline | None = None,
     ) -> tuple[Any, bool]:
         """See ``MessageCalls.operate``."""
+        ends = deadline or Deadline(self.timeout_s)
 
         async def operate(client: Any) -> tuple[Any, bool]:
             calls: ServerMessageCalls = client.message_calls
@@ -182,10 +187,10 @@ class ClusterMessageCalls:
                 wait_s=wait_s,
                 is_repeatable=is_repeatable,
                 has_leases=has_leases,
-                deadline=deadline,
+                deadline=ends,
             )
 
-        return await self._mailboxes.at_owner(mailbox, operate, is_read=False)
+        return await self._mailboxes.at_owner(mailbox, operate, ends, is_read=False)
 
     async def call(
         self,
@@ -198,44 +203,50 @@ class ClusterMessageCalls:
         deadline: Deadline | None = None,
     ) -> Any:
         """See ``MessageCalls.call``."""
+        ends = deadline or Deadline(self.timeout_s)
 
         async def call(client: Any) -> Any:
             calls: ServerMessageCalls = client.message_calls
             return await calls.call(
-                mailbox, method, request, is_read=is_read, is_idempotent=is_idempotent, deadline=deadline
+                mailbox, method, request, is_read=is_read, is_idempotent=is_idempotent, deadline=ends
             )
 
-        return await self._mailboxes.at_owner(mailbox, call, is_read=is_read)
+        return await self._mailboxes.at_owner(mailbox, call, ends, is_read=is_read)
 
     async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
         """See ``MessageCalls.put_blob``."""
+        ends = deadline or Deadline(self.timeout_s)
 
         async def put(client: Any) -> bytes:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.put_blob(mailbox, data, deadline)
+            return await calls.put_blob(mailbox, data, ends)
 
-        return await self._mailboxes.at_owner(mailbox, put, is_read=False)
+        return await self._mailboxes.at_owner(mailbox, put, ends, is_read=False)
 
     async def get_blob(
         self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
     ) -> bytes:
         """See ``MessageCalls.get_blob``."""
+        ends = deadline or Deadline(self.timeout_s)
 
         async def get(client: Any) -> bytes:
             calls: ServerMessageCalls = client.message_calls
-            return await calls.get_blob(mailbox, key, lock, message_id, deadline)
+            return await calls.get_blob(mailbox, key, lock, message_id, ends)
 
-        return await self._mailboxes.at_owner(mailbox, get)
+        return await self._mailboxes.at_owner(mailbox, get, ends)
 
-    async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
+    async def redrive(
+        self, request: pb.RedriveRequest, deadline: Deadline | None = None
+    ) -> AsyncGenerator[pb.RedriveResponse, None]:
         """See ``MessageCalls.redrive``."""
+        ends = deadline or Deadline(self.timeout_s)
 
         async def begin(client: Any) -> tuple[pb.RedriveResponse | None, AsyncGenerator[pb.RedriveResponse, None]]:
             calls: ServerMessageCalls = client.message_calls
-            answers = calls.redrive(request)
+            answers = calls.redrive(request, ends)
             return await anext(answers, None), answers
 
-        first, answers = await self._mailboxes.at_owner(request.mailbox, begin, is_read=False)
+        first, answers = await self._mailboxes.at_owner(request.mailbox, begin, ends, is_read=False)
         async with aclosing(answers):
             if first is not None:
                 yield first

@@ -1,8 +1,9 @@
 """The synchronous twin of ``AsyncCluster``."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
+from tidelog.admin.channel_types import ChannelSettings
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S
 from tidelog.cluster import AsyncCluster
 from tidelog.sync.client import Client
@@ -31,7 +32,13 @@ class Cluster(InOneProcess, ClusterBase):
 
     def client_of(self, channel: str) -> Client:
         """Return a client of the node that owns ``channel``. See ``AsyncCluster.client_of``."""
-        endpoint = background.run(self._cluster.client_of(channel)).endpoint
+        return self._client_at(background.run(self._cluster.client_of(channel)).endpoint)
+
+    def client_with(self, channel: str, **settings: Unpack[ChannelSettings]) -> Client:
+        """Create a channel if it does not exist. See ``AsyncCluster.client_with``."""
+        return self._client_at(background.run(self._cluster.client_with(channel, **settings)).endpoint)
+
+    def _client_at(self, endpoint: str) -> Client:
         if endpoint not in self._clients:
             self._clients[endpoint] = Client(endpoint, timeout_s=self.timeout_s, **self._options)
         return self._clients[endpoint]

@@ -22,6 +22,11 @@ class Deadline:
         self._at_s = self._clock() + self._timeout_s
 
     @property
+    def at_s(self) -> float:
+        """When it ends."""
+        return self._at_s
+
+    @property
     def left_s(self) -> float:
         """The time that is left, at least 0."""
         return max(0.0, self._at_s - self._clock())

@@ -56,7 +56,13 @@ class ServiceCalls(ABC):
         )
 
     async def _answers(
-        self, method: Callable[[Connection], Any], request: Any, *, is_read: bool, later_within_s: float | None = None
+        self,
+        method: Callable[[Connection], Any],
+        request: Any,
+        *,
+        is_read: bool,
+        later_within_s: float | None = None,
+        deadline: Deadline | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Yield the answers of a call with many, on a connection with room for it.
 
@@ -66,14 +72,16 @@ class ServiceCalls(ABC):
             is_read: Whether the call only reads.
             later_within_s: Maximum wait for each answer after the first one; None for any time. The first one is waited
                 for with the timeout of calls, connecting included.
+            deadline: That of a caller that makes several calls, for the first answer.
 
         Raises:
             UnavailableError: No answer arrived in time, or the connection was lost.
             TidelogError: The server ended the call.
         """
         transport, clock = self._transport(), asyncio.get_running_loop().time
-        answer_by_s: float | None = clock() + self.timeout_s
-        await transport.ready(min(transport.connect_timeout_s, self.timeout_s))
+        first_within_s = self.timeout_s if deadline is None else deadline.left_s
+        answer_by_s: float | None = clock() + first_within_s
+        await transport.ready(min(transport.connect_timeout_s, first_within_s))
         connection = transport.lease()
         call = method(connection)(request, metadata=transport.metadata())
         try:

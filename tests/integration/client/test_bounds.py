@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tidelog import AsyncClient, AsyncDelivery, Retention, TidelogError
+from tidelog import AsyncClient, AsyncCluster, AsyncDelivery, MailboxSettings, Retention, TidelogError
 from tidelog_testing.faults.bounds import (
     CASES,
     CLASSES,
@@ -80,6 +80,44 @@ async def test_the_requests_of_a_call_share_its_timeout(tmp_path: Path) -> None:
             late_by_s = await asyncio.gather(*map(late_s, MANY_REQUESTS, clients))
 
     found = dict(zip(MANY_REQUESTS, late_by_s, strict=True))
+    assert late(found, LATE_S) == {}, f"a second late: {late(found, 1.0)}"
+
+
+CLUSTER_CALLS: Final[dict[str, Callable[[AsyncCluster], Awaitable[object]]]] = {
+    "ensure_channel": lambda cluster: cluster.ensure_channel("orders"),
+    "destroy_channels": lambda cluster: cluster.destroy_channels(NAMES[:2], ignore_missing=True),
+    "describe_channels": lambda cluster: cluster.describe_channels(["orders"]),
+    "mailboxes.describe": lambda cluster: cluster.mailboxes.describe("jobs"),
+    "mailboxes.configure": lambda cluster: cluster.mailboxes.configure("jobs", MailboxSettings(delay_ms=1)),
+    "mailbox.counts": lambda cluster: cluster.mailbox("jobs").counts(),
+    "mailbox.send": lambda cluster: cluster.mailbox("jobs").send(b"x"),
+    "journals.watch": lambda cluster: anext(cluster.journals.watch()),
+}
+
+
+async def test_the_requests_of_a_call_of_a_cluster_share_its_timeout(tmp_path: Path) -> None:
+    """To find the owner takes one request, and the call another."""
+
+    async def late_s(name: str, cluster: AsyncCluster) -> float:
+        begin_s = time.monotonic()
+        with pytest.raises(TidelogError):
+            await CLUSTER_CALLS[name](cluster)
+        return time.monotonic() - begin_s - CALL_S
+
+    with breakable_server(tmp_path / "data") as broken:
+        async with AsyncExitStack() as stack:
+            clusters = [
+                await stack.enter_async_context(AsyncCluster(broken.endpoint, timeout_s=CALL_S)) for _ in CLUSTER_CALLS
+            ]
+            await clusters[0].create_channel("orders")
+            await clusters[0].mailboxes.create("jobs")
+            await clusters[0].pause()
+            for cluster in clusters:
+                await cluster.allocate_ticks()
+            broken.break_off("slow")
+            late_by_s = await asyncio.gather(*map(late_s, CLUSTER_CALLS, clusters))
+
+    found = dict(zip(CLUSTER_CALLS, late_by_s, strict=True))
     assert late(found, LATE_S) == {}, f"a second late: {late(found, 1.0)}"
 
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -63,6 +64,23 @@ async def appended(client: AsyncClient, vchannel: str, payload: bytes) -> tidelo
             except (UnavailableError, tidelog.AppendUnknownError):
                 pass
             await asyncio.sleep(0.05)
+
+
+async def test_a_call_of_two_nodes_of_which_one_is_stopped_lists_what_is_done(cluster: ClusterOfProcesses) -> None:
+    async with AsyncCluster(addresses(cluster), timeout_s=2.0) as client:
+        await client.create_channels(["first", "second"])
+        owners = {name: await client.owner_of(name) for name in ("first", "second")}
+        assert owners["first"].node_id != owners["second"].node_id
+        stopped = cluster.nodes[owners["second"].node_id]
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            begin_s = time.monotonic()
+            with pytest.raises(tidelog.ChannelsPartlyDoneError) as ended:
+                await client.alter_channels(["first", "second"], retention=tidelog.Retention())
+            assert time.monotonic() - begin_s < 2.0 + 10.0
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+    assert (ended.value.done, ended.value.not_done, ended.value.unknown) == (("first",), (), ("second",))
 
 
 async def test_channels_are_spread_and_every_node_says_where_they_are(cluster: ClusterOfProcesses) -> None:

@@ -28,8 +28,8 @@ from tidelog import (
     Retry,
 )
 from tidelog.admin.blobs import AsyncBlobCalls
-from tidelog.admin.journals import AsyncJournalCalls
-from tidelog.admin.mailboxes import AsyncMailboxCalls
+from tidelog.admin.journals import AsyncClusterJournalCalls, AsyncJournalCalls
+from tidelog.admin.mailboxes import AsyncClusterMailboxCalls, AsyncMailboxCalls
 from tidelog.errors import TidelogError
 from tidelog_testing.faults.broken_servers import Way
 
@@ -42,6 +42,7 @@ CLASSES: Final = (
     tidelog.AsyncMailboxWorker, tidelog.AsyncConsumer, tidelog.AsyncProducer, tidelog.AsyncTransaction,
     tidelog.AsyncScan, tidelog.AsyncWal, tidelog.AsyncWalTransaction, tidelog.AsyncWalBroadcast,
     tidelog.AsyncWalScanner, AsyncBlobCalls, AsyncJournalCalls, AsyncMailboxCalls,
+    AsyncClusterJournalCalls, AsyncClusterMailboxCalls,
 )  # fmt: skip
 # A close waits for calls under way, at most the timeout, then a second for each of its streams to end.
 CLOSE_S: Final = TIMEOUT_S + 2.0
@@ -196,6 +197,14 @@ CASES: Final[dict[str, Case]] = {
         AsyncMailboxCalls__describe=lambda h: h.client.mailboxes.describe("jobs"),
         AsyncMailboxCalls__list=lambda h: h.client.mailboxes.list(),
         AsyncMailboxCalls__delete=lambda h: h.client.mailboxes.delete("gone"),
+        AsyncClusterJournalCalls__apply=lambda h: h.cluster.journals.apply([]),
+        AsyncClusterJournalCalls__list=lambda h: h.cluster.journals.list(),
+        AsyncClusterJournalCalls__watch=lambda h: h.cluster.journals.watch(),
+        AsyncClusterMailboxCalls__create=lambda h: h.cluster.mailboxes.create("new"),
+        AsyncClusterMailboxCalls__configure=lambda h: h.cluster.mailboxes.configure("jobs", SETTINGS),
+        AsyncClusterMailboxCalls__describe=lambda h: h.cluster.mailboxes.describe("jobs"),
+        AsyncClusterMailboxCalls__list=lambda h: h.cluster.mailboxes.list(),
+        AsyncClusterMailboxCalls__delete=lambda h: h.cluster.mailboxes.delete("gone"),
     ),
     # Beyond the wait that the caller asks for, an answer has a second more.
     **rows(
@@ -265,8 +274,9 @@ READERS: Final = {
 }  # fmt: skip
 # Internal to the client; what calls them has a row.
 INTERNAL: Final = {
-    "AsyncClient.append_numbered", "AsyncClient.owners_feed", "AsyncClient.reach", "AsyncMailbox.fetch_response",
-    "AsyncTransaction.stage", "AsyncMailboxWorker.settle", "AsyncMailboxCalls.channel_of",
+    "AsyncClient.append_numbered", "AsyncClient.owners_feed", "AsyncClient.reach", "AsyncClient.within",
+    "AsyncCluster.client_with", "AsyncMailbox.fetch_response", "AsyncTransaction.stage", "AsyncMailboxWorker.settle",
+    "AsyncMailboxCalls.channel_of", "AsyncClusterMailboxCalls.channel_of", "AsyncClusterMailboxCalls.at_owner",
 }  # fmt: skip
 
 

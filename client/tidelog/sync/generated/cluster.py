@@ -60,8 +60,11 @@ class ClusterBase(ABC):
 
     def ensure_channel(self, name: str, **settings: Unpack[ChannelSettings]) -> Channel:
         """Create a channel if it does not exist, and return its handle. Raises as ``Client.ensure_channel``."""
-        self.create_channel(name, if_not_exists=True, **settings)
-        return self.channel(name)
+        return self.client_with(name, **settings).channel(name)
+
+    @abstractmethod
+    def client_with(self, channel: str, **settings: Unpack[ChannelSettings]) -> Client:
+        """Create a channel if it does not exist, and return a client of its owner; for ``ensure_channel``."""
 
     def alter_channels(
         self, names: Iterable[str], *, retention: Retention | RetentionChange
