@@ -365,10 +365,10 @@ def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
     tls, siege, with_certificates, *attacks = bench(
-        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2", timeout_s=800
+        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2", timeout_s=1_700
     )
     assert tls["name"] == "security tls"
     assert tls["ratio"] > 0
@@ -415,6 +415,17 @@ def test_an_attack_of_a_principal_takes_nothing_from_another(
     assert details[f"hostile_{attacked}"] > 0
     assert {name: details[name] for name in bounds if details[name] > bounds[name]} == {}
     for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
+        assert details[wrong] == 0
+    assert report["server_rss_bytes"] < 1 << 30
+
+
+def test_a_flood_of_frames_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    # Not how many appends fail: the flood stops other clients (SECURITY.md, "Floods of frames").
+    [report] = bench(tmp_path, "security", "--attack", "http2-frames", "--seconds", "1", "--rounds", "1")
+
+    details = report["details"]
+    assert details["hostile_frames"] > 0
+    for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled"):
         assert details[wrong] == 0
     assert report["server_rss_bytes"] < 1 << 30
 
