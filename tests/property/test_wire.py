@@ -5,6 +5,7 @@ Protobuf must accept all that our parser accepts, with the same meaning: otherwi
 reader can parse.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -12,13 +13,15 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.v1 import group_service_pb2, message_pb2, wal_service_pb2
+from tidelog.v1 import group_service_pb2, mailbox_service_pb2, message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog.wire import scan_response as wire
 from tidelog.wire.consume_response import consume_response, consumed_page
 from tidelog.wire.layout import COLUMN_NAMES
 from tidelog_server.core.errors import MalformedRequestError
+from tidelog_server.rpc import requests as requests_module
 from tidelog_server.rpc.columns.view import ColumnsView
+from tidelog_server.rpc.requests import merge_in_steps
 from tidelog_server.rpc.services.append_requests import StreamRequest, parse_stream_request
 from tidelog_server.rpc.services.inline_transactions import PartRequest
 from tidelog_server.rpc.services.options import conditions_of
@@ -272,3 +275,82 @@ def test_a_consume_response_is_what_protobuf_would_write(pages: list[list[tuple[
 
 def of_columns(payloads: bytes) -> bytes:
     return message_pb2.Columns(payloads=payloads).SerializeToString()
+
+
+nested = st.builds(
+    mailbox_service_pb2.OperateRequest,
+    operations=st.lists(
+        st.builds(
+            mailbox_service_pb2.Operation,
+            number=uint64,
+            send=st.builds(
+                mailbox_service_pb2.SendRequest,
+                mailbox=st.text(max_size=5),
+                messages=st.lists(
+                    st.builds(
+                        mailbox_service_pb2.OutgoingMessage,
+                        body=st.binary(max_size=40),
+                        headers=st.dictionaries(st.text(max_size=3), st.text(max_size=20), max_size=3),
+                    ),
+                    max_size=4,
+                ),
+            ),
+        )
+        | st.builds(
+            mailbox_service_pb2.Operation,
+            ack=st.builds(
+                mailbox_service_pb2.AckDeliveriesRequest,
+                confirmed=st.lists(st.binary(max_size=8), max_size=4),
+                rejected=st.lists(st.builds(mailbox_service_pb2.Rejection), max_size=2),
+            ),
+        ),
+        max_size=4,
+    ),
+    ended_waits=st.lists(uint64, max_size=4),
+)
+
+
+@given(nested, unknown_fields, st.integers(1, 60), st.integers(1, 4))
+def test_the_pieces_of_a_message_are_its_whole_fields(
+    message: mailbox_service_pb2.OperateRequest, unknown: bytes, max_bytes: int, max_fields: int
+) -> None:
+    encoded = message.SerializeToString() + unknown
+    merged, joined = mailbox_service_pb2.OperateRequest(), b""
+    for piece in protowire.pieces(encoded, max_bytes, max_fields):
+        found = list(protowire.fields(piece.encoded))
+        assert 1 <= len(found) <= max_fields
+        assert len(piece.encoded) <= max_bytes or len(found) == 1
+        is_large_part = len(piece.encoded) > max_bytes and found[0][0] & 7 == protowire.LENGTH
+        assert (piece.tag, piece.value) == (found[0] if is_large_part else (0, b""))
+        merged.MergeFromString(bytes(piece.encoded))
+        joined += piece.encoded
+    assert joined == encoded
+    assert merged == mailbox_service_pb2.OperateRequest.FromString(encoded)
+
+
+# Occurrences of messages that are merged, calls that replace each other, and wire types that do not fit.
+merges = st.sampled_from(
+    [
+        b"",
+        b"\x0a\x08\x12\x02\x0a\x00\x12\x02\x0a\x00",
+        b"\x0a\x0b\x12\x03\x0a\x01a\x1a\x04\x0a\x02bc",
+        b"\x0a\x10\x12\x03\x0a\x01a\x22\x00\x12\x07\x12\x05\x0a\x03abc",
+        b"\x08\x05",
+    ]
+)
+
+
+@given(nested, merges, st.binary(max_size=3), st.integers(1, 30), st.integers(1, 4))
+def test_a_message_merged_in_steps_equals_the_parsed_one(
+    message: mailbox_service_pb2.OperateRequest, more: bytes, damage: bytes, max_bytes: int, max_fields: int
+) -> None:
+    encoded, merged = message.SerializeToString() + more + damage, mailbox_service_pb2.OperateRequest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests_module, "PARSE_STEP_BYTES", max_bytes)
+        patch.setattr(requests_module, "PARSE_STEP_FIELDS", max_fields)
+        try:
+            asyncio.run(merge_in_steps(encoded, merged))
+        except REFUSALS:
+            assert damage
+            return
+    assert merged == mailbox_service_pb2.OperateRequest.FromString(encoded)

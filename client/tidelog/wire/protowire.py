@@ -8,7 +8,7 @@ Source: https://protobuf.dev/programming-guides/encoding/
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -125,6 +125,60 @@ def fields(encoded: bytes | memoryview) -> Iterator[tuple[int, Any]]:
         else:
             value, at = _read_fixed(encoded, at, wire_type)
             yield tag, value
+
+
+class Piece(NamedTuple):
+    """Whole fields of a message, which follow each other.
+
+    Attributes:
+        encoded: The fields.
+        tag: Tag of the field if it is a single one of wire type LENGTH that is larger than a piece, otherwise 0.
+        value: Value of that field, otherwise empty.
+    """
+
+    encoded: memoryview
+    tag: int
+    value: memoryview
+
+
+def pieces(encoded: bytes | memoryview, max_bytes: int, max_fields: int) -> Iterator[Piece]:
+    """Cut a message at the ends of its fields: merging the pieces in order is the same as parsing the message.
+
+    A piece has at most ``max_bytes`` bytes and ``max_fields`` fields, or is one field that is larger.
+
+    Raises:
+        WireFormatError: The bytes end within a field, or a wire type is unknown (groups included).
+    """
+    view = memoryview(encoded)
+    begin = at = count = 0
+    while at < len(view):
+        tag, value_at, end = _field_at(view, at)
+        if count and (count == max_fields or end - begin > max_bytes):
+            yield Piece(view[begin:at], 0, view[:0])
+            begin, count = at, 0
+        count += 1
+        if end - at > max_bytes:
+            is_long = tag & 7 == LENGTH
+            yield Piece(view[at:end], tag if is_long else 0, view[value_at:end] if is_long else view[:0])
+            begin, count = end, 0
+        at = end
+    if count:
+        yield Piece(view[begin:], 0, view[:0])
+
+
+def _field_at(view: memoryview, at: int) -> tuple[int, int, int]:
+    """Return the tag of the field at ``at``, where its value begins, and its end. Raises WireFormatError."""
+    tag, at = read_varint(view, at, _MAX_SHORT_VARINT_BYTES)
+    if not _MIN_TAG <= tag <= _MAX_TAG:
+        raise WireFormatError(f"field number {tag >> 3}")
+    wire_type = tag & 7
+    if wire_type == LENGTH:
+        length, at = read_varint(view, at, _MAX_SHORT_VARINT_BYTES)
+        if at + length > len(view):
+            raise WireFormatError("truncated field")
+        return tag, at, at + length
+    _, end = read_varint(view, at) if wire_type == VARINT else _read_fixed(view, at, wire_type)
+    return tag, at, end
 
 
 def varint(value: int) -> bytes:

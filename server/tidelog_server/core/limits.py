@@ -273,6 +273,10 @@ MAX_SECURITY_FILE_BYTES: Final = 1 * MIB
 # or labels, may have larger ones, of callers with a permission for such calls, and with at most this number of fields.
 MAX_DENSE_REQUEST_BYTES: Final = 3 * MIB // 2
 MAX_LARGE_REQUEST_FIELDS: Final = 4_096
+# A larger request is parsed in pieces of about this size, with turns for other work between them: 10 ms for the many
+# small parts of one, 3 ms to find the ends of the fields.
+PARSE_STEP_BYTES: Final = 256 * KIB
+PARSE_STEP_FIELDS: Final = 4_096
 # Requests of calls that are written to the audit log as a whole.
 MAX_ADMIN_REQUEST_BYTES: Final = 128 * KIB
 # Names of one request whose permissions are checked, before its other limits are.

@@ -26,12 +26,12 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors.access import CredentialsExpiredError
-from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, REFUSAL_DELAY_S, Limits
+from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, PARSE_STEP_BYTES, REFUSAL_DELAY_S, Limits
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
 from tidelog_server.rpc.context import Context, shown_of
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
-from tidelog_server.rpc.requests import check_fields, check_size
+from tidelog_server.rpc.requests import check_size, merge_in_steps
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.access import Access, current_access
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 Method = Callable[[Any, Context], Awaitable[Any]]
-Parse = Callable[[bytes], Message]
+Parse = Callable[[bytes], Awaitable[Message]]
 Begin = Callable[[Any, "Access | None", Row], Awaitable[Message]]
 """Makes the request of a call whose caller is known; there is no access where everybody may do everything."""
 _Request = TypeVar("_Request")
@@ -187,7 +187,7 @@ class CallSupervisor:
                         await guard.admit(access, row, None)
                         return await method(_charged(request, access.quota, len), context)
                     else:
-                        message = parse(request)
+                        message = await parse(request)
                     await guard.admit(access, row, message)
                     return await method(message, context)
                 except RateLimitRejectedError:
@@ -261,12 +261,17 @@ def _parser(descriptor: MethodDescriptor) -> Parse:
     request_class, name = GetMessageClass(descriptor.input_type), descriptor.name
     row = ROWS[f"{descriptor.containing_service.full_name}/{name}"]
 
-    def parse(encoded: bytes) -> Message:
+    async def parse(encoded: bytes) -> Message:
+        request = request_class()
         try:
             _check_large(encoded, row)
-            return request_class.FromString(encoded)
+            if len(encoded) <= PARSE_STEP_BYTES:
+                request.MergeFromString(encoded)
+            else:
+                await merge_in_steps(encoded, request)
         except (DecodeError, protowire.WireFormatError) as error:
             raise MalformedRequestError(name) from error
+        return request
 
     return parse
 
@@ -275,22 +280,19 @@ def _check_large(encoded: bytes, row: Row) -> None:
     """Check a request before it is parsed.
 
     Raises:
-        InvalidRequestError: It is too large, or has too many fields.
+        InvalidRequestError: It is too large.
         PermissionDeniedError: It is large, and the caller may not make such calls.
-        WireFormatError: It is malformed.
     """
     if not row.large:
         check_size(encoded, row.max_request_bytes)
-    elif len(encoded) > MAX_DENSE_REQUEST_BYTES:
-        if (access := current_access()) is not None:
-            access.require_somewhere(*row.large)
-        check_fields(encoded)
+    elif len(encoded) > MAX_DENSE_REQUEST_BYTES and (access := current_access()) is not None:
+        access.require_somewhere(*row.large)
 
 
 def _parsed(method: Method, parse: Parse) -> Method:
     # Why here and not as gRPC's deserializer: gRPC would answer UNKNOWN with the text of the exception.
     async def call(request: bytes, context: Context) -> Any:
-        return await method(parse(request), context)
+        return await method(await parse(request), context)
 
     return call
 

@@ -1,10 +1,18 @@
-"""Bounds of requests that are checked before they are parsed, which takes tens of milliseconds for many small parts."""
+"""Bounds of requests, and their parsing in bounded steps: many small parts take tens of milliseconds to parse."""
 
+import asyncio
 from itertools import islice
+
+from google.protobuf.message import Message
 
 from tidelog.wire import protowire
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, MAX_LARGE_REQUEST_FIELDS
+from tidelog_server.core.limits import (
+    MAX_DENSE_REQUEST_BYTES,
+    MAX_LARGE_REQUEST_FIELDS,
+    PARSE_STEP_BYTES,
+    PARSE_STEP_FIELDS,
+)
 
 
 def check_size(encoded: bytes, maximum: int = MAX_DENSE_REQUEST_BYTES) -> None:
@@ -15,8 +23,8 @@ def check_size(encoded: bytes, maximum: int = MAX_DENSE_REQUEST_BYTES) -> None:
         )
 
 
-def check_fields(encoded: bytes) -> None:
-    """Check the number of fields of a request above MAX_DENSE_REQUEST_BYTES.
+def check_fields(encoded: bytes | memoryview) -> None:
+    """Check the number of fields of a request, or of a message in one, above MAX_DENSE_REQUEST_BYTES.
 
     Raises:
         InvalidRequestError: It has too many.
@@ -29,3 +37,38 @@ def check_fields(encoded: bytes) -> None:
             f"a request of more than {MAX_DENSE_REQUEST_BYTES} bytes has more than {MAX_LARGE_REQUEST_FIELDS} fields: "
             "use several requests"
         )
+
+
+async def merge_in_steps(encoded: bytes | memoryview, message: Message) -> None:
+    """Parse a message above PARSE_STEP_BYTES into an empty one: other work on the event loop has turns between pieces.
+
+    A field that is larger than a piece is divided too if it contains a message. On failure, ``message`` has a part of
+    the content.
+
+    Raises:
+        InvalidRequestError: It, or a message within it, has too many fields.
+        DecodeError, WireFormatError: It is malformed.
+    """
+    check_fields(encoded)
+    for piece in protowire.pieces(encoded, PARSE_STEP_BYTES, PARSE_STEP_FIELDS):
+        part = _part_of(message, piece.tag)
+        if part is None:
+            message.MergeFromString(bytes(piece.encoded))
+        else:
+            await merge_in_steps(piece.value, part)
+        await asyncio.sleep(0)
+
+
+def _part_of(message: Message, tag: int) -> Message | None:
+    """Return what to merge the value of a field into, a new item of a repeated field; None if it is not a message."""
+    field = message.DESCRIPTOR.fields_by_number.get(tag >> 3)
+    if field is None or field.message_type is None or field.message_type.GetOptions().map_entry:
+        return None
+    part: Message
+    if field.is_repeated:
+        part = getattr(message, field.name).add()
+    else:
+        part = getattr(message, field.name)
+        # Of a message in a oneof, this removes the one that was set before, as the parser does.
+        part.SetInParent()
+    return part

@@ -5,10 +5,14 @@ messages on one stream without reading. Of a request with many operations, the t
 """
 
 import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
+import pytest
 
 from tidelog import AsyncClient
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -131,6 +135,63 @@ async def test_operations_with_many_messages_let_other_work_run(tmp_path: Path) 
         assert answered == list(range(operations))
         assert len(set(turns)) == operations
         assert (await client.mailbox("a").counts()).available == operations * MAX_MAILBOX_BATCH
+
+
+async def longest_turn_s(work: Awaitable[object]) -> float:
+    """Return the processor time of the longest turn of the event loop while ``work`` runs, in seconds."""
+    longest_s, began_s = 0.0, time.thread_time()
+
+    async def measure() -> None:
+        nonlocal longest_s, began_s
+        while True:
+            ended_s = time.thread_time()
+            longest_s, began_s = max(longest_s, ended_s - began_s), ended_s
+            await asyncio.sleep(0)
+
+    measuring = asyncio.create_task(measure())
+    await work
+    measuring.cancel()
+    return longest_s
+
+
+def seconds_to_parse(encoded: bytes) -> float:
+    """Return the processor time to parse a request in one step."""
+    began_s = time.thread_time()
+    pb.OperateRequest.FromString(encoded)
+    return time.thread_time() - began_s
+
+
+@pytest.mark.parametrize("operations", [MAX_MAILBOX_BATCH, MAX_MAILBOX_BATCH + 1], ids=["at limits", "malformed"])
+async def test_a_request_of_many_small_parts_lets_other_work_run(tmp_path: Path, operations: int) -> None:
+    """4.8 MB. The longest turn is compared with the time to parse the request in one step."""
+    send = pb.SendRequest(mailbox="a", messages=[pb.OutgoingMessage()] * 2_400)
+    encoded = pb.OperateRequest(
+        operations=[pb.Operation(number=number, send=send) for number in range(operations)]
+    ).SerializeToString()
+    whole_s = min(seconds_to_parse(encoded) for _ in range(3))
+    async with (
+        running_server(tmp_path) as server,
+        AsyncClient(server.grpc_endpoint) as client,
+        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
+    ):
+        await client.mailboxes.create("a")
+        call: Any = channel.stream_stream("/tidelog.v1.MailboxService/Operate")()
+        answered: list[int] = []
+
+        async def operate() -> None:
+            await call.write(encoded)
+            await call.done_writing()
+            # The status is looked at below.
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while (answer := await call.read()) is not grpc.aio.EOF:
+                    answered.extend(each.number for each in pb.OperateResponse.FromString(answer).results)
+
+        assert await longest_turn_s(operate()) < whole_s / 2
+        is_malformed = operations > MAX_MAILBOX_BATCH
+        assert await call.code() is (grpc.StatusCode.INVALID_ARGUMENT if is_malformed else grpc.StatusCode.OK)
+        # Each operation is refused, for its number of messages; of a malformed request, none is begun.
+        assert sorted(answered) == ([] if is_malformed else list(range(operations)))
+        assert (await client.mailbox("a").counts()).available == 0
 
 
 async def test_transactions_of_one_message_with_many_messages_let_other_work_run(tmp_path: Path) -> None:

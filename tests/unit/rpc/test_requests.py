@@ -3,9 +3,12 @@
 Method: Python function calls are counted; requests are as large as the transport takes.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from tidelog.v1 import mailbox_service_pb2 as mailboxes
 from tidelog.v1 import message_pb2
@@ -21,9 +24,11 @@ from tidelog_server.core.limits import (
     MAX_TXN_BATCHES,
     MAX_TXN_VCHANNELS,
     MIB,
+    PARSE_STEP_BYTES,
+    PARSE_STEP_FIELDS,
 )
 from tidelog_server.log.batch import AppendOptions
-from tidelog_server.rpc.requests import check_fields, check_size
+from tidelog_server.rpc.requests import check_fields, check_size, merge_in_steps
 from tidelog_server.rpc.services.inline_transactions import TransactionRequest, check_shape, parse_transaction
 from tidelog_server.security.permissions import ROWS
 from tidelog_testing.parts.work import Counted
@@ -40,6 +45,62 @@ async def calls_of(function: Callable[[], object]) -> int:
     counted = Counted(run())
     await counted
     return counted.calls
+
+
+async def turns_during(work: Coroutine[Any, Any, None]) -> int:
+    """Return the turns that other work on the event loop has while ``work`` runs."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await work
+    counting.cancel()
+    return turns
+
+
+@pytest.mark.parametrize(
+    ("request_", "at_least"),
+    [
+        (mailboxes.OperateRequest(operations=[mailboxes.Operation()] * MANY), MANY // PARSE_STEP_FIELDS),
+        (
+            mailboxes.OperateRequest(
+                operations=[
+                    mailboxes.Operation(send=mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage()] * MANY))
+                ]
+            ),
+            MANY // PARSE_STEP_FIELDS,
+        ),
+        (mailboxes.SendRequest(mailbox="jobs", messages=[mailboxes.OutgoingMessage(headers={"a": ""})] * 100_000), 3),
+        # A header and a body are each in one piece.
+        (mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage(headers={"a": "x" * MIB}, body=bytes(MIB))]), 2),
+    ],
+    ids=["operations", "messages of one", "headers", "large parts"],
+)
+async def test_a_request_is_parsed_in_bounded_steps(request_: Message, at_least: int) -> None:
+    encoded, parsed = request_.SerializeToString(), type(request_)()
+    assert len(encoded) > 2 * PARSE_STEP_BYTES
+    turns = await turns_during(merge_in_steps(encoded, parsed))
+    assert parsed == request_
+    assert turns >= at_least
+
+
+async def test_a_dense_message_within_a_large_request_is_refused() -> None:
+    send = mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage()] * (3 * MANY))
+    encoded = mailboxes.OperateRequest(operations=[mailboxes.Operation(send=send)]).SerializeToString()
+    assert len(encoded) > MAX_DENSE_REQUEST_BYTES
+
+    async def refused() -> None:
+        with pytest.raises(InvalidRequestError, match="use several requests"):
+            await merge_in_steps(encoded, mailboxes.OperateRequest())
+
+    counted = Counted(refused())
+    await counted
+    assert counted.calls < 4 * MAX_LARGE_REQUEST_FIELDS
 
 
 async def test_a_large_request_has_a_bounded_number_of_fields() -> None:
@@ -94,3 +155,25 @@ def test_sends_and_acknowledgements_of_a_transaction_have_a_bound() -> None:
     encoded = wal.Transaction(sends=[send] * (2 * MAX_MAILBOX_BATCH + 1)).SerializeToString()
     with pytest.raises(InvalidRequestError, match="more than 2000 sends and acknowledgements"):
         parse_transaction(memoryview(encoded), TransactionRequest())
+
+
+@pytest.mark.parametrize("sends", [1, 30])
+async def test_dense_sends_of_a_transaction_are_refused_before_they_are_parsed(sends: int) -> None:
+    send = mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage()] * (4 * MANY // sends))
+    encoded = memoryview(wal.Transaction(sends=[send] * sends).SerializeToString())
+    transaction = TransactionRequest()
+
+    def parse() -> None:
+        with pytest.raises(InvalidRequestError, match="use several transactions"):
+            parse_transaction(encoded, transaction)
+
+    assert await calls_of(parse) < 4 * MAX_LARGE_REQUEST_FIELDS
+    assert sum(send.ByteSize() for send in transaction.sends) <= PARSE_STEP_BYTES
+
+
+def test_large_messages_of_a_transaction_are_parsed() -> None:
+    send = mailboxes.SendRequest(mailbox="jobs", messages=[mailboxes.OutgoingMessage(body=bytes(4_000))] * 100)
+    expected = wal.Transaction(sends=[send] * 10)
+    transaction = TransactionRequest()
+    parse_transaction(memoryview(expected.SerializeToString()), transaction)
+    assert transaction.sends == list(expected.sends)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from tidelog.v1 import mailbox_service_pb2, wal_service_pb2
@@ -12,7 +13,14 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedColumnsError,
 )
-from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_MAILBOX_BATCH, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
+from tidelog_server.core.limits import (
+    MAX_COMMITS_PER_TXN,
+    MAX_LARGE_REQUEST_FIELDS,
+    MAX_MAILBOX_BATCH,
+    MAX_TXN_BATCHES,
+    MAX_TXN_VCHANNELS,
+    PARSE_STEP_BYTES,
+)
 from tidelog_server.log.batch import NO_FENCING_TOKEN, UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.txn.inline import TxnPart
 
@@ -29,12 +37,40 @@ _FENCING_TOKEN: Final = protowire.tag_of(4, protowire.VARINT)
 
 @dataclass(slots=True)
 class TransactionRequest:
-    """A Transaction with its batches still serialised."""
+    """A Transaction with its batches still serialised.
+
+    Attributes:
+        mailbox_bytes: Bytes of the sends and acknowledgements.
+        mailbox_fields: Fields of those that follow their first PARSE_STEP_BYTES.
+    """
 
     parts: "list[PartRequest]" = field(default_factory=list)
     positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
     sends: list[mailbox_service_pb2.SendRequest] = field(default_factory=list)
     acks: list[mailbox_service_pb2.AckDeliveriesRequest] = field(default_factory=list)
+    mailbox_bytes: int = 0
+    mailbox_fields: int = 0
+
+    def check_dense(self, encoded: memoryview) -> None:
+        """Check the fields of all sends and acknowledgements, before this one is parsed.
+
+        Why not all fields: 10 ms suffice to parse PARSE_STEP_BYTES of any content.
+
+        Raises:
+            InvalidRequestError: There are too many.
+            protowire.WireFormatError: It is malformed.
+        """
+        self.mailbox_bytes += len(encoded)
+        if self.mailbox_bytes <= PARSE_STEP_BYTES:
+            return
+        rest = MAX_LARGE_REQUEST_FIELDS - self.mailbox_fields
+        self.mailbox_fields += sum(1 for _ in islice(protowire.fields(encoded), rest + 1))
+        if self.mailbox_fields > MAX_LARGE_REQUEST_FIELDS:
+            raise InvalidRequestError(
+                f"the sends and acknowledgements of the transaction have more than {PARSE_STEP_BYTES} bytes and more "
+                f"than {MAX_LARGE_REQUEST_FIELDS} fields: use several transactions",
+                field="sends",
+            )
 
 
 @dataclass(slots=True)
@@ -67,8 +103,10 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
             if len(transaction.positions) > MAX_COMMITS_PER_TXN:
                 return
         elif tag == _SENDS:
+            transaction.check_dense(value)
             transaction.sends.append(mailbox_service_pb2.SendRequest.FromString(bytes(value)))
         elif tag == _ACKS:
+            transaction.check_dense(value)
             transaction.acks.append(mailbox_service_pb2.AckDeliveriesRequest.FromString(bytes(value)))
         elif tag >> 3 <= _ACKS >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")

@@ -14,14 +14,14 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors import ShutdownError as NodeStops
-from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH, PARSE_STEP_BYTES
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.calls import Call, FetchCall
 from tidelog_server.mailboxes.mailbox import MailboxLog
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.draining import drain
 from tidelog_server.rpc.open_streams import caller_of
-from tidelog_server.rpc.requests import check_fields
+from tidelog_server.rpc.requests import merge_in_steps
 from tidelog_server.rpc.services.mailboxes.answers import (
     acked_answer,
     error_answer,
@@ -143,7 +143,7 @@ class OperateStream:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for encoded in requests:
-                request = _parsed(encoded)
+                request = _parsed(encoded) if len(encoded) <= PARSE_STEP_BYTES else await _parsed_in_steps(encoded)
                 count = len(request.operations)
                 if self._access is not None and count > 1:
                     # The first operation and all bytes were counted when the message arrived.
@@ -319,13 +319,27 @@ def _parts(operation: pb.Operation) -> int:
 
 
 def _parsed(encoded: bytes) -> pb.OperateRequest:
-    """Return a request. Raises InvalidRequestError or a subclass."""
+    """Return a request of at most PARSE_STEP_BYTES. Raises MalformedRequestError."""
     try:
-        check_fields(encoded)
         request = pb.OperateRequest.FromString(encoded)
+    except DecodeError as error:
+        raise MalformedRequestError("Operate") from error
+    _check_count(request)
+    return request
+
+
+async def _parsed_in_steps(encoded: bytes) -> pb.OperateRequest:
+    """Return a request. Raises InvalidRequestError or a subclass."""
+    request = pb.OperateRequest()
+    try:
+        await merge_in_steps(encoded, request)
     except (DecodeError, WireFormatError) as error:
         raise MalformedRequestError("Operate") from error
+    _check_count(request)
+    return request
+
+
+def _check_count(request: pb.OperateRequest) -> None:
     operations, ended = len(request.operations), len(request.ended_waits)
     if operations + ended < 1 or max(operations, ended) > MAX_MAILBOX_BATCH:
         raise MalformedRequestError("Operate")
-    return request
