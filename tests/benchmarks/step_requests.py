@@ -95,6 +95,14 @@ def largest(method: MethodDescriptor) -> Iterator[StepRequest]:
         yield StepRequest(f"{len(elements):,} {path}", method, request.SerializeToString())
 
 
+def operations(count: int, messages: int) -> mailboxes.OperateRequest:
+    """Return an Operate request that sends ``messages`` empty messages in each operation."""
+    send = mailboxes.SendRequest(mailbox=MAILBOX, messages=[mailboxes.OutgoingMessage()] * messages)
+    return mailboxes.OperateRequest(
+        operations=[mailboxes.Operation(number=number, send=send) for number in range(count)]
+    )
+
+
 def _labels(count: int) -> list[journals.JournalLabel]:
     return [journals.JournalLabel(name=f"label-{number:05}", value="1") for number in range(count)]
 
@@ -149,11 +157,17 @@ AT_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
             for number in range(MAX_MAILBOX_BATCH)
         ],
     ),
+    "Operate": lambda: operations(700, MAX_MAILBOX_BATCH),
     "Fetch": lambda: mailboxes.FetchRequest(mailbox=MAILBOX, max_messages=MAX_MAILBOX_BATCH),
     "FetchHeaders": lambda: mailboxes.FetchHeadersRequest(mailbox=MAILBOX, max_messages=MAX_MAILBOX_BATCH),
     "Peek": lambda: mailboxes.PeekRequest(mailbox=MAILBOX, max_messages=100),
     "DescribeMailbox": lambda: mailboxes.DescribeMailboxRequest(name=MAILBOX),
     "PurgeMailbox": lambda: mailboxes.PurgeMailboxRequest(name=MAILBOX),
+}
+
+BEYOND_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
+    # 4.9 MB. Each operation is refused, for its number of messages.
+    "Operate": lambda: operations(MAX_MAILBOX_BATCH, 2_400),
 }
 """Requests at the documented limits, by the name of their RPC, in the order in which they are made."""
 

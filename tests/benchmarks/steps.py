@@ -24,6 +24,7 @@ from benchmarks import step_probe
 from benchmarks.step_probe import LongestStep
 from benchmarks.step_requests import (
     AT_LIMITS,
+    BEYOND_LIMITS,
     BUSY_GROUP,
     MAILBOX,
     NAME,
@@ -192,9 +193,10 @@ def _grpc_requests() -> Iterator[StepRequest]:
             methods[name] = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
     for method in methods.values():
         yield from largest(method)
-    for name, request in AT_LIMITS.items():
-        made: Message = request()
-        yield StepRequest("at the limits", methods[name], made.SerializeToString())
+    for what, requests in (("at the limits", AT_LIMITS), ("beyond the limits", BEYOND_LIMITS)):
+        for name, request in requests.items():
+            made: Message = request()
+            yield StepRequest(what, methods[name], made.SerializeToString())
 
 
 async def _call(channel: grpc.aio.Channel, request: StepRequest, token: str) -> None:
