@@ -44,6 +44,11 @@ MAX_PAGE_LOOKS: Final = 65_536
 LOOK_BYTES: Final = 64
 # Names that a table remembers as changed, for those that watch it. A watch that is further behind looks at all names.
 MAX_RECENT_CHANGES: Final = 10_000
+# What all watches of a node remember to have sent. A dict takes at most 45 bytes for an item that it shares.
+WATCHED_NAME_BYTES: Final = 64
+# A watch counts its names in steps of this number.
+WATCHED_NAMES_STEP: Final = 64
+MAX_WATCH_MEMORY_BYTES: Final = 256 * MIB
 
 # Retention. Sums of ages or sizes stay far below 64 bits; an age of 2^43 ms is 278 years.
 MAX_RETENTION_AGE_MS: Final = 1 << 43

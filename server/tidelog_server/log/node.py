@@ -21,6 +21,7 @@ from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
+from tidelog_server.log.watch_memory import WatchMemory
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
@@ -74,6 +75,7 @@ class LogNode:
         )  # fmt: skip
         self.shared: LogContext
         self.read_budget = ReadBudget(limits.max_unread_bytes)
+        self.watch_memory = WatchMemory(lambda: self.admission.limits)
         # Called with durable positions of consumer groups, before their commits are answered.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
 

@@ -19,7 +19,7 @@ from tidelog.v1 import cluster_service_pb2 as cluster_pb
 from tidelog.v1 import group_service_pb2 as groups_pb
 from tidelog.v1 import journal_service_pb2 as pb
 from tidelog_server.channels.catalog import ChannelRecord, Owner
-from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.limits import (
     LIST_STEP_LOOKS,
     LOOKS_PER_COST,
@@ -27,10 +27,13 @@ from tidelog_server.core.limits import (
     MAX_FOLLOW_TURNS_PER_TICK,
     MAX_PAGE_LOOKS,
     MAX_SELECTOR_TERMS,
+    WATCHED_NAME_BYTES,
+    WATCHED_NAMES_STEP,
 )
 from tidelog_server.core.ticks import Tick
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.journals.catalog import Journal
+from tidelog_server.log import watch_memory
 from tidelog_server.log.scan.positions import StartAll
 from tidelog_server.rpc.services.channels import ChannelService
 from tidelog_server.rpc.services.cluster import ClusterService
@@ -207,6 +210,66 @@ async def test_a_watch_reports_what_new_permissions_show_at_once(node: Node) -> 
     assert sorted(change.gone) == [f"mine/{number:05}" for number in range(3)]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def watches_of(node: Node, *grants: str) -> int:
+    """Begin watches of a caller until one is refused, and return how many have their snapshot. All are ended."""
+    service, tasks, begun = JournalService(node.journals, node.log), list[asyncio.Task[None]](), 0
+    set_access(access_of(*grants))
+    while True:
+        one = CallContext()
+        task = asyncio.create_task(service.watch_journals(pb.WatchJournalsRequest(), cast("Any", one)))
+        tasks.append(task)
+        while not (one.written or task.done()):
+            await asyncio.sleep(0.001)
+        if task.done():
+            with pytest.raises(RateLimitRejectedError, match="names that its watches have sent"):
+                task.result()
+            break
+        begun += 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert node.log.watch_memory.used_bytes == 0
+    return begun
+
+
+async def test_the_names_that_watches_remember_have_a_bound(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant has half of the names, and all of them again once its watches are closed, or the names are gone."""
+    monkeypatch.setattr(watch_memory, "_MAX_NAMES", 16 * WATCHED_NAMES_STEP)
+    names = learn(node, "mine", WATCHED_NAMES_STEP + 1, ())
+    # Each watch counts two steps.
+    assert await watches_of(node, OWN) == 4
+    assert await watches_of(node, OWN) == 4
+
+    tasks, _ = await watched(node, 4, OWN)
+    assert node.log.watch_memory.used_bytes == 8 * WATCHED_NAMES_STEP * WATCHED_NAME_BYTES
+    for name in names:
+        node.journals.catalog.forget(name)
+    node.journals.on_changed()
+    while node.log.watch_memory.used_bytes > 4 * WATCHED_NAMES_STEP * WATCHED_NAME_BYTES:
+        await asyncio.sleep(0.001)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert node.log.watch_memory.used_bytes == 0
+
+
+async def test_a_watch_that_has_no_room_for_a_new_name_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_memory, "_MAX_NAMES", 2 * WATCHED_NAMES_STEP)
+    learn(node, "mine", WATCHED_NAMES_STEP, ())
+    tasks, contexts = await watched(node, 1, OWN)
+    # A change needs no room.
+    node.journals.catalog.learn(Journal("mine/00000", 9_998, (), 2))
+    node.journals.on_changed()
+    while len(contexts[0].written) < 2:
+        await asyncio.sleep(0.001)
+    assert node.log.watch_memory.used_bytes == WATCHED_NAMES_STEP * WATCHED_NAME_BYTES
+    node.journals.catalog.learn(Journal("mine/more", 9_999, (), 2))
+    node.journals.on_changed()
+    with pytest.raises(RateLimitRejectedError, match=f"this principal uses {WATCHED_NAMES_STEP} names"):
+        await tasks[0]
+    assert node.log.watch_memory.used_bytes == 0
 
 
 def learn_channels(node: Node, count: int) -> None:

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
-from tidelog_server.core.limits import MAX_LIST_PAGE, MAX_PAGE_LOOKS, OWNERS_LOOK_INTERVAL_S
+from tidelog_server.core.limits import MAX_LIST_PAGE, MAX_PAGE_LOOKS, OWNERS_LOOK_INTERVAL_S, WATCHED_NAMES_STEP
 from tidelog_server.core.recent_changes import RecentChanges
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.watch_memory import WatchMemory
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, Patterns, candidates
-from tidelog_server.security.access import current_access
+from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import Verb
 
 _Item = TypeVar("_Item")
@@ -52,9 +53,15 @@ class Watch(Generic[_Item]):
     """What one caller has received of a table.
 
     A change of a few among thousands of items takes as many looks as there are changes.
+
+    Invariant: until ``close``, the memory of the watches of its tenant has ``_reserved`` names for this one, at least
+    as many as there are in ``_sent``.
     """
 
-    def __init__(self, table: Table[_Item], looks: Looks) -> None:
+    def __init__(self, table: Table[_Item], looks: Looks, memory: WatchMemory) -> None:
+        self._memory = memory
+        self._tenant = current_tenant()
+        self._reserved = 0
         self._table = table
         self._looks = looks
         self._sent: dict[str, _Item] = {}
@@ -66,6 +73,10 @@ class Watch(Generic[_Item]):
         """Return the difference from the last call, None without one; the first call always returns one.
 
         ``version`` is another value than before if all items may have changed.
+
+        Raises:
+            RateLimitRejectedError: The watches of the node, or of the tenant, remember too many names. The caller ends
+                this one.
         """
         access, changes = current_access(), self._table.changes
         seen = version, None if access is None else access.principal.grants
@@ -82,6 +93,12 @@ class Watch(Generic[_Item]):
                 await self._compare(name, found)
         return found if found.new or found.gone or is_first else None
 
+    def close(self) -> None:
+        """Release the memory."""
+        self._memory.release(self._tenant, self._reserved)
+        self._reserved = 0
+        self._sent.clear()
+
     async def _all(self) -> AsyncIterator[str]:
         table = self._table
         async for name in candidates(table.names, table.verbs, self._looks, within=table.within):
@@ -94,7 +111,13 @@ class Watch(Generic[_Item]):
         if item is None:
             if self._sent.pop(name, None) is not None:
                 found.gone.append(name)
+                if self._reserved - len(self._sent) >= 2 * WATCHED_NAMES_STEP:
+                    self._memory.release(self._tenant, WATCHED_NAMES_STEP)
+                    self._reserved -= WATCHED_NAMES_STEP
         elif self._sent.get(name) != item:
+            if self._reserved == len(self._sent) and name not in self._sent:
+                self._memory.take(self._tenant, WATCHED_NAMES_STEP)
+                self._reserved += WATCHED_NAMES_STEP
             self._sent[name] = item
             found.new.append(item)
         await self._looks.take(1 + taken)

@@ -1,6 +1,7 @@
 """ClusterService: the owners of channels, and calls between nodes."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from tidelog.v1 import cluster_service_pb2 as pb
@@ -81,8 +82,8 @@ class ClusterService:
         A response has the differences from the previous one: changes that cancel each other in between are not sent.
         """
         ownership, looks = self._ownership, Looks.of(self._node, context)
-        watch = Watch(Table(ownership.names, ownership.changes, OF_CHANNELS, self._visible_owner), looks)
-        with self._wakes.watching() as changed:
+        table = Table(ownership.names, ownership.changes, OF_CHANNELS, self._visible_owner)
+        with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
             while True:
                 self._node.admission.check_serving()
                 changed.clear()

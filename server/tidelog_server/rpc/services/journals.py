@@ -1,6 +1,7 @@
 """JournalService: apply, list and watch journals."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from tidelog.v1 import journal_service_pb2 as pb
@@ -85,8 +86,7 @@ class JournalService:
             return self._selected(selector, name) if access is None or access.may(OF_JOURNALS, name) else (None, 0)
 
         table = Table(catalog.names, catalog.changes, OF_JOURNALS, find, selector.journals())
-        watch = Watch(table, looks)
-        with self._wakes.watching() as changed:
+        with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
             while True:
                 self._node.admission.check_serving()
                 changed.clear()

@@ -1,0 +1,44 @@
+"""The memory of all watches of a node: the names that each has sent, by tenant (D-168)."""
+
+from collections.abc import Callable
+
+from tidelog_server.core.callers import Tenant
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import MAX_WATCH_MEMORY_BYTES, WATCHED_NAME_BYTES, Limits
+from tidelog_server.core.usage import Usage
+
+_MAX_NAMES = MAX_WATCH_MEMORY_BYTES // WATCHED_NAME_BYTES
+
+
+class WatchMemory:
+    """Counts names that watches remember. Lives on the event loop."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self._names = Usage()
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of all watches."""
+        return self._names.total * WATCHED_NAME_BYTES
+
+    def take(self, tenant: Tenant, names: int) -> None:
+        """Count ``names`` more of a watch of ``tenant``.
+
+        Raises:
+            RateLimitRejectedError: The watches of the node, or of the tenant, remember too many.
+        """
+        if (total := self._names.total + names) > _MAX_NAMES:
+            raise RateLimitRejectedError(
+                f"the watches of this node would remember {total} names that they have sent, at most {_MAX_NAMES} are "
+                "allowed: close unused watches, or watch fewer names",
+                limit="watched_names", names=total, max_names=_MAX_NAMES,
+            )  # fmt: skip
+        self._names.check_share(
+            tenant, names, _MAX_NAMES, self._limits().max_principal_percent, "names that its watches have sent"
+        )
+        self._names.add(tenant, names)
+
+    def release(self, tenant: Tenant, names: int) -> None:
+        """Count ``names`` less of the watches of ``tenant``."""
+        self._names.add(tenant, -names)
