@@ -74,11 +74,13 @@ class AsyncJournalCalls(ServiceCalls):
 
         Raises:
             InvalidRequestError: The selector has too many terms.
-            TidelogError: The first answer did not arrive within the timeout, or the connection was lost: watch again.
+            UnavailableError: The first answer did not arrive within the timeout; or the server, of a version that sends
+                heartbeats, was silent for ``Retry.give_up_s`` and an interval of at most 10 s; or the connection was
+                lost: watch again.
         """
         known: dict[str, JournalSpec] = {}
         wire = pb.WatchJournalsRequest(selector=_wire.selector_to_wire(request.selector))
-        answers = self._answers(lambda connection: connection.journals.WatchJournals, wire, is_read=True)
+        answers = self._watched(lambda connection: connection.journals.WatchJournals, wire)
         async with aclosing(answers) as changes:
             async for answer in changes:
                 for name in answer.gone:

@@ -79,11 +79,12 @@ class AsyncNodeCalls(ServiceCalls):
         Raises:
             TidelogError: The server stopped answering, or the connection was lost.
         """
-        answers = self._answers(
-            lambda connection: connection.cluster.WatchOwners, pb.WatchOwnersRequest(), is_read=True
-        )
+        answers = self._watched(lambda connection: connection.cluster.WatchOwners, pb.WatchOwnersRequest())
         async with aclosing(answers):
             async for answer in answers:
+                if not (answer.owners or answer.gone or answer.is_complete):
+                    # A heartbeat.
+                    continue
                 yield OwnersChange(_wire.owners(answer.owners), tuple(answer.gone), answer.is_complete)
 
 

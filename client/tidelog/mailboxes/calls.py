@@ -148,7 +148,7 @@ class ServerMessageCalls(ServiceCalls):
         """See ``MessageCalls.redrive``."""
         answers = self._answers(
             lambda connection: connection.mailboxes.Redrive, request, is_read=False,
-            later_within_s=self.timeout_s + _PROGRESS_S, deadline=deadline,
+            later_within_s=lambda _: self.timeout_s + _PROGRESS_S, deadline=deadline,
         )  # fmt: skip
         async with aclosing(answers):
             async for answer in answers:

@@ -23,9 +23,9 @@ class Retry:
     Attributes:
         base_s: First pause; each further one is twice as long.
         cap_s: Maximum pause.
-        give_up_s: Time without a response after which readers (scans, consumers, workers, message streams, calls of a
-            queue) and producers that number their batches stop retrying, counted from the call or from the last
-            response after it. It ends their calls also if the server is alive and does not answer. At most
+        give_up_s: Time without a response after which readers (scans, consumers, workers, message streams, watches,
+            calls of a queue) and producers that number their batches stop retrying, counted from the call or from the
+            last response after it. It ends their calls also if the server is alive and does not answer. At most
             MAX_GIVE_UP_S, 1,800. Every other call ends with its timeout, which counts from the call.
     """
 

@@ -3,17 +3,22 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
 from tidelog.errors import TidelogError, UnavailableError
 from tidelog.transport.deadline import Deadline
+from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport, UnaryMethod
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
+
+_HEARTBEATS: Final = 6
+"""Heartbeats of a watch in ``Retry.give_up_s``, at the intervals that servers accept."""
+_HEARTBEAT_INTERVAL_MS: Final = (100, 10_000)
 
 
 class ServiceCalls(ABC):
@@ -61,7 +66,7 @@ class ServiceCalls(ABC):
         request: Any,
         *,
         is_read: bool,
-        later_within_s: float | None = None,
+        later_within_s: Callable[[Any], float | None] | None = None,
         deadline: Deadline | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Yield the answers of a call with many, on a connection with room for it.
@@ -70,8 +75,8 @@ class ServiceCalls(ABC):
             method: Returns the method of the stub.
             request: Its request.
             is_read: Whether the call only reads.
-            later_within_s: Maximum wait for each answer after the first one; None for any time. The first one is waited
-                for with the timeout of calls, connecting included.
+            later_within_s: Returns the maximum wait for the answer after the given one, in seconds; None for any time.
+                The first one is waited for with the timeout of calls, connecting included.
             deadline: That of a caller that makes several calls, for the first answer.
 
         Raises:
@@ -85,14 +90,31 @@ class ServiceCalls(ABC):
         connection = transport.lease()
         call = method(connection)(request, metadata=transport.metadata())
         try:
-            while (answer := await _next_answer(transport, call, answer_by_s)) is not grpc.aio.EOF:
+            while (answer := await _next_answer(transport, call, answer_by_s, is_read=is_read)) is not grpc.aio.EOF:
                 yield answer
-                answer_by_s = None if later_within_s is None else clock() + later_within_s
+                within_s = None if later_within_s is None else later_within_s(answer)
+                answer_by_s = None if within_s is None else clock() + within_s
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error, is_read=is_read) from error
         finally:
             call.cancel()
             transport.release(connection)
+
+    def _watched(self, method: Callable[[Connection], Any], request: Any) -> AsyncGenerator[Any, None]:
+        """Yield the answers of a watch, heartbeats included, as ``_answers``.
+
+        A server that sends heartbeats states their interval. Its silence ends the watch after ``Retry.give_up_s``, and
+        an interval; that of an earlier server does not.
+        """
+        give_up_s = self._transport().retry.give_up_s
+        low_ms, high_ms = _HEARTBEAT_INTERVAL_MS
+        request.heartbeat_interval_ms = round(min(max(give_up_s * 1_000 / _HEARTBEATS, low_ms), high_ms))
+
+        def later_within_s(answer: Any) -> float | None:
+            interval_s: float = answer.heartbeat_interval_ms / 1_000
+            return give_up_s + interval_s if interval_s else None
+
+        return self._answers(method, request, is_read=True, later_within_s=later_within_s)
 
     async def _pages(
         self, method: Callable[[Connection], Any], request: Any, deadline: Deadline | None = None
@@ -106,14 +128,18 @@ class ServiceCalls(ABC):
             request.page_token = answer.next_page_token
 
 
-async def _next_answer(transport: Transport, call: Any, by_s: float | None) -> Any:
-    scope = asyncio.timeout_at(by_s)
+async def _next_answer(transport: Transport, call: Any, by_s: float | None, *, is_read: bool) -> Any:
+    if by_s is None:
+        async with transport.calls.entered(holds_close=False):
+            return await call.read()
+    scope: asyncio.Timeout | None = None
     try:
-        async with scope, transport.calls.entered(holds_close=False):
+        async with answer_by(by_s) as scope, transport.calls.entered(holds_close=False):
             return await call.read()
     except TimeoutError as error:
-        if isinstance(error, TidelogError) or not scope.expired():
+        if isinstance(error, TidelogError) or scope is None or not scope.expired():
             raise
         raise UnavailableError(
-            f"the server at {transport.endpoint} stopped answering: check it, or raise timeout_s", effect="unknown"
+            f"the server at {transport.endpoint} stopped answering: check it, or raise timeout_s or Retry.give_up_s",
+            effect="none" if is_read else "unknown",
         ) from error

@@ -67,18 +67,22 @@ class LocateChannelsResponse(_message.Message):
     def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchOwnersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("heartbeat_interval_ms",)
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_interval_ms: int
+    def __init__(self, heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class WatchOwnersResponse(_message.Message):
-    __slots__ = ("owners", "gone", "is_complete")
+    __slots__ = ("owners", "gone", "is_complete", "heartbeat_interval_ms")
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     GONE_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     owners: _containers.RepeatedCompositeFieldContainer[ChannelOwner]
     gone: _containers.RepeatedScalarFieldContainer[str]
     is_complete: bool
-    def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ...) -> None: ...
+    heartbeat_interval_ms: int
+    def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class AllocateTickRangeRequest(_message.Message):
     __slots__ = ("count",)

@@ -85,17 +85,21 @@ class ListJournalsResponse(_message.Message):
     def __init__(self, journals: _Optional[_Iterable[_Union[JournalSpec, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class WatchJournalsRequest(_message.Message):
-    __slots__ = ("selector",)
+    __slots__ = ("selector", "heartbeat_interval_ms")
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     selector: JournalSelector
-    def __init__(self, selector: _Optional[_Union[JournalSelector, _Mapping]] = ...) -> None: ...
+    heartbeat_interval_ms: int
+    def __init__(self, selector: _Optional[_Union[JournalSelector, _Mapping]] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class WatchJournalsResponse(_message.Message):
-    __slots__ = ("journals", "gone", "is_complete")
+    __slots__ = ("journals", "gone", "is_complete", "heartbeat_interval_ms")
     JOURNALS_FIELD_NUMBER: _ClassVar[int]
     GONE_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     journals: _containers.RepeatedCompositeFieldContainer[JournalSpec]
     gone: _containers.RepeatedScalarFieldContainer[str]
     is_complete: bool
-    def __init__(self, journals: _Optional[_Iterable[_Union[JournalSpec, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ...) -> None: ...
+    heartbeat_interval_ms: int
+    def __init__(self, journals: _Optional[_Iterable[_Union[JournalSpec, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...

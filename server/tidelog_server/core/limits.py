@@ -216,6 +216,9 @@ ETCD_CALL_TIMEOUT_S: Final = 3.0
 ETCD_PAGE_KEYS: Final = 1_000
 MAX_NODES: Final = 64
 PEER_CALL_TIMEOUT_S: Final = 2.0
+# Interval of the heartbeats that a watch may ask for.
+MIN_HEARTBEAT_INTERVAL_MS: Final = 100
+MAX_HEARTBEAT_INTERVAL_MS: Final = 60_000
 # Maximum delay until a watch of owners reports a change.
 OWNERS_LOOK_INTERVAL_S: Final = 0.2
 # Attempts of a node to create channels while other nodes create channels.

@@ -9,7 +9,8 @@ a node in memory.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -25,8 +26,10 @@ from tidelog_server.core.limits import (
     LOOKS_PER_COST,
     MAX_CHANNELS_PER_REQUEST,
     MAX_FOLLOW_TURNS_PER_TICK,
+    MAX_HEARTBEAT_INTERVAL_MS,
     MAX_PAGE_LOOKS,
     MAX_SELECTOR_TERMS,
+    MIN_HEARTBEAT_INTERVAL_MS,
     WATCHED_NAME_BYTES,
     WATCHED_NAMES_STEP,
 )
@@ -299,6 +302,59 @@ async def test_a_watch_of_owners_takes_no_work_for_channels_of_others(node: Node
     assert call.calls < OF_A_CALL
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+Watcher = Callable[[Node, int, CallContext], Coroutine[Any, Any, None]]
+
+
+def watch_journals(node: Node, interval_ms: int, one: CallContext) -> Coroutine[Any, Any, None]:
+    request = pb.WatchJournalsRequest(heartbeat_interval_ms=interval_ms)
+    return JournalService(node.journals, node.log).watch_journals(request, cast("Any", one))
+
+
+def watch_owners(node: Node, interval_ms: int, one: CallContext) -> Coroutine[Any, Any, None]:
+    request = cluster_pb.WatchOwnersRequest(heartbeat_interval_ms=interval_ms)
+    service = ClusterService(None, node.directory.ownership, node.lifecycle, node.log)
+    return service.watch_owners(request, cast("Any", one))
+
+
+WATCHES: list[tuple[Watcher, type[Any]]] = [
+    (watch_journals, pb.WatchJournalsResponse),
+    (watch_owners, cluster_pb.WatchOwnersResponse),
+]
+
+
+@pytest.mark.parametrize(("watch", "answer"), WATCHES)
+async def test_a_quiet_watch_sends_heartbeats_if_it_is_asked_for_them(
+    node: Node, watch: Watcher, answer: type[Any]
+) -> None:
+    """Those of a caller that may see nothing do not wait for changes that are not its own."""
+    set_access(access_of(WEAK))
+    asked, other = CallContext(), CallContext()
+    tasks = [
+        asyncio.create_task(watch(node, MIN_HEARTBEAT_INTERVAL_MS, asked)), asyncio.create_task(watch(node, 0, other))
+    ]  # fmt: skip
+    begin_s = time.monotonic()
+    while len(asked.written) < 4:
+        node.journals.on_changed()
+        await asyncio.sleep(0.001)
+    assert time.monotonic() - begin_s >= 3 * MIN_HEARTBEAT_INTERVAL_MS / 1_000
+    first, *heartbeats = [answer.FromString(each) for each in asked.written[:4]]
+    assert first == answer(is_complete=True, heartbeat_interval_ms=MIN_HEARTBEAT_INTERVAL_MS)
+    assert heartbeats == [answer(heartbeat_interval_ms=MIN_HEARTBEAT_INTERVAL_MS)] * 3
+    assert [answer.FromString(each) for each in other.written] == [answer(is_complete=True)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("watch", "answer"), WATCHES)
+@pytest.mark.parametrize("interval_ms", [MIN_HEARTBEAT_INTERVAL_MS - 1, MAX_HEARTBEAT_INTERVAL_MS + 1])
+async def test_other_intervals_of_heartbeats_are_refused(
+    node: Node, watch: Watcher, answer: type[Any], interval_ms: int
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"heartbeat_interval_ms is {interval_ms}, expected 100 to 60000"):
+        await watch(node, interval_ms, CallContext())
 
 
 async def test_lists_of_channels_and_groups_take_no_work_for_those_of_others(node: Node) -> None:

@@ -39,6 +39,8 @@ class JournalCallsBase:
 
         Raises:
             InvalidRequestError: The selector has too many terms.
-            TidelogError: The first answer did not arrive within the timeout, or the connection was lost: watch again.
+            UnavailableError: The first answer did not arrive within the timeout; or the server, of a version that sends
+                heartbeats, was silent for ``Retry.give_up_s`` and an interval of at most 10 s; or the connection was
+                lost: watch again.
         """
         return background.iterate(self._journals.watch(request))

@@ -5,11 +5,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
-from tidelog_server.core.limits import MAX_LIST_PAGE, MAX_PAGE_LOOKS, OWNERS_LOOK_INTERVAL_S, WATCHED_NAMES_STEP
+from tidelog_server.core.limits import (
+    MAX_HEARTBEAT_INTERVAL_MS,
+    MAX_LIST_PAGE,
+    MAX_PAGE_LOOKS,
+    MIN_HEARTBEAT_INTERVAL_MS,
+    OWNERS_LOOK_INTERVAL_S,
+    WATCHED_NAMES_STEP,
+)
 from tidelog_server.core.recent_changes import RecentChanges
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.watch_memory import WatchMemory
+from tidelog_server.rpc.columns.pages import bounded
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, Patterns, candidates
 from tidelog_server.security.access import current_access, current_tenant
@@ -137,6 +145,41 @@ async def wire_pages(
         page.append(converted)
         await looks.take(taken)
     yield page, True
+
+
+class Heartbeats:
+    """When a watch must send a heartbeat, because it had nothing else to send: its client takes silence for a loss.
+
+    Attributes:
+        interval_ms: The interval, which every response states; 0 without heartbeats.
+    """
+
+    def __init__(self, interval_ms: int) -> None:
+        """Start the first interval. Raises InvalidRequestError if it is not one that a client may ask for."""
+        self.interval_ms = bounded(
+            interval_ms, 0, MIN_HEARTBEAT_INTERVAL_MS, MAX_HEARTBEAT_INTERVAL_MS, "heartbeat_interval_ms"
+        )
+        self._clock = asyncio.get_running_loop().time
+        self._due_s: float | None = None
+        self.sent()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing was sent for the interval."""
+        return self._due_s is not None and self._clock() >= self._due_s
+
+    def sent(self) -> None:
+        """Start an interval, because a response was sent."""
+        self._due_s = self._clock() + self.interval_ms / 1_000 if self.interval_ms else None
+
+    async def wait(self, changed: asyncio.Event) -> None:
+        """Return once ``changed`` is set, or a heartbeat is due."""
+        try:
+            async with asyncio.timeout_at(self._due_s):
+                await changed.wait()
+        except TimeoutError:
+            # ``is_due`` reports it.
+            return
 
 
 class Wakes:

@@ -17,7 +17,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found
-from tidelog_server.rpc.lists.watches import Table, Wakes, Watch, wire_pages
+from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, Watch, wire_pages
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_CHANNELS
 
@@ -76,13 +76,15 @@ class ClusterService:
             missing=[name for name, owner in owners.items() if owner is None],
         )
 
-    async def watch_owners(self, _request: pb.WatchOwnersRequest, context: Context) -> None:
+    async def watch_owners(self, request: pb.WatchOwnersRequest, context: Context) -> None:
         """Stream the owners of all channels, then the changes.
 
         A response has the differences from the previous one: changes that cancel each other in between are not sent.
         """
         ownership, looks = self._ownership, Looks.of(self._node, context)
         table = Table(ownership.names, ownership.changes, OF_CHANNELS, self._visible_owner)
+        heartbeats = Heartbeats(request.heartbeat_interval_ms)
+        interval_ms = heartbeats.interval_ms
         with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
             while True:
                 self._node.admission.check_serving()
@@ -91,9 +93,16 @@ class ClusterService:
                 if difference is not None:
                     async for page, is_last in wire_pages(difference.new, _owner_and_looks, looks):
                         gone = difference.gone if is_last else ()
-                        response = pb.WatchOwnersResponse(owners=page, gone=gone, is_complete=is_last)
+                        response = pb.WatchOwnersResponse(
+                            owners=page, gone=gone, is_complete=is_last, heartbeat_interval_ms=interval_ms
+                        )
                         await context.write(response.SerializeToString())
-                await changed.wait()
+                        heartbeats.sent()
+                elif heartbeats.is_due:
+                    heartbeat = pb.WatchOwnersResponse(heartbeat_interval_ms=interval_ms)
+                    await context.write(heartbeat.SerializeToString())
+                    heartbeats.sent()
+                await heartbeats.wait(changed)
                 # Thousands of watches wake at once.
                 await looks.turn()
 

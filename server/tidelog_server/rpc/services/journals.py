@@ -20,7 +20,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
-from tidelog_server.rpc.lists.watches import Table, Wakes, Watch, wire_pages
+from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, Watch, wire_pages
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import OF_JOURNALS
 
@@ -86,6 +86,8 @@ class JournalService:
             return self._selected(selector, name) if access is None or access.may(OF_JOURNALS, name) else (None, 0)
 
         table = Table(catalog.names, catalog.changes, OF_JOURNALS, find, selector.journals())
+        heartbeats = Heartbeats(request.heartbeat_interval_ms)
+        interval_ms = heartbeats.interval_ms
         with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
             while True:
                 self._node.admission.check_serving()
@@ -94,9 +96,16 @@ class JournalService:
                 if difference is not None:
                     async for page, is_last in wire_pages(difference.new, _encoded, looks):
                         gone = difference.gone if is_last else ()
-                        rest = pb.WatchJournalsResponse(gone=gone, is_complete=is_last)
+                        rest = pb.WatchJournalsResponse(
+                            gone=gone, is_complete=is_last, heartbeat_interval_ms=interval_ms
+                        )
                         await context.write(b"".join((*page, rest.SerializeToString())))
-                await changed.wait()
+                        heartbeats.sent()
+                elif heartbeats.is_due:
+                    heartbeat = pb.WatchJournalsResponse(heartbeat_interval_ms=interval_ms)
+                    await context.write(heartbeat.SerializeToString())
+                    heartbeats.sent()
+                await heartbeats.wait(changed)
                 # Thousands of watches wake at once.
                 await looks.turn()
 
