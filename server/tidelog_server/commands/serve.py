@@ -33,6 +33,7 @@ from tidelog_server.core.errors import DataLossError, StorageFailedError, Tidelo
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MAX_STOP_BEFORE_START_S, MIN_STOP_S
+from tidelog_server.runtime.allocator import keep_freed_memory
 from tidelog_server.runtime.logging import flush_log, forward_library_logs, write_line
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
 from tidelog_server.runtime.tasks import TaskFailedError
@@ -88,6 +89,7 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
 
     # Ordering: first, because later steps crash without these resources.
     _check_limits()
+    keep_freed_memory()
     # A start makes many objects and little garbage: collections would take a tenth of its time. See _keep_objects.
     gc.disable()
     settings, flags = effective_config(config, context.args), parse_settings(context.args)
