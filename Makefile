@@ -9,6 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+BENCHMARKS := PYTHONPATH=tests $(BIN)/python -m benchmarks
 PROTOS := proto/tidelog/v1/*.proto
 # Some images set it, and without bytecode each of the hundreds of processes of a test run compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,23 +60,23 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench append
 	$(BIN)/tidelog bench append --concurrency 64 --single
 	$(BIN)/tidelog bench latency
-	$(BIN)/tidelog bench txn
-	$(BIN)/tidelog bench broadcast
-	PYTHONPATH=tests $(BIN)/python -m benchmarks msgstream
+	$(BENCHMARKS) txn
+	$(BENCHMARKS) broadcast
+	$(BENCHMARKS) msgstream
 	$(BIN)/tidelog bench scan
-	$(BIN)/tidelog bench consume
+	$(BENCHMARKS) consume
 	$(BIN)/tidelog bench mailbox
-	$(BIN)/tidelog bench gazette
-	PYTHONPATH=tests $(BIN)/python -m benchmarks channels
-	PYTHONPATH=tests $(BIN)/python -m benchmarks retention --seconds 60
-	PYTHONPATH=tests $(BIN)/python -m benchmarks metadata
-	PYTHONPATH=tests $(BIN)/python -m benchmarks backup
-	$(BIN)/tidelog bench spark
-	$(BIN)/tidelog bench pipeline
-	PYTHONPATH=tests $(BIN)/python -m benchmarks stream
-	PYTHONPATH=tests $(BIN)/python -m benchmarks sequencer
-	PYTHONPATH=tests $(BIN)/python -m benchmarks mailbox-restart
-	$(BIN)/tidelog bench security
+	$(BENCHMARKS) gazette
+	$(BENCHMARKS) channels
+	$(BENCHMARKS) retention --seconds 60
+	$(BENCHMARKS) metadata
+	$(BENCHMARKS) backup
+	$(BENCHMARKS) spark
+	$(BENCHMARKS) pipeline
+	$(BENCHMARKS) stream
+	$(BENCHMARKS) sequencer
+	$(BENCHMARKS) mailbox-restart
+	$(BENCHMARKS) security
 
 proto: setup ## generate client/tidelog/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

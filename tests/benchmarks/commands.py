@@ -1,6 +1,7 @@
-"""``python -m benchmarks``: the benchmarks that check the promises of this repository.
+"""``python -m benchmarks``: the table of the benchmarks, and those without a package of their own.
 
-Those with which users compare machines are commands: ``tidelog bench``.
+Those with which users compare machines are commands of the package: ``tidelog bench append``, ``latency``, ``scan`` and
+``mailbox``.
 """
 
 from collections.abc import Callable
@@ -9,9 +10,14 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog_cli import event_loop
+from benchmarks.gazette.commands import gazette, sequencer
+from benchmarks.groups.commands import consume, rebalance
+from benchmarks.siege.commands import security
+from benchmarks.spark.commands import pipeline, spark, stream
+from benchmarks.streams.commands import msgstream, msgstream_pulsar
+from benchmarks.txn.commands import txn
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.local_spark import check_java
+from tidelog_server.commands.bench.commands import SINGLE_MESSAGES, append, default_messages, latency, mailbox, scan
 from tidelog_server.commands.bench.common import (
     DEFAULT_BATCH_BYTES,
     BatchMessagesOption,
@@ -23,6 +29,7 @@ from tidelog_server.commands.bench.common import (
     bench_folder,
     per_batch_of,
     print_measured,
+    run_measurement,
     settings_for,
 )
 from tidelog_server.commands.bench.report import Report, print_report
@@ -38,14 +45,22 @@ COMPARABLE: Final = ("append", "broadcast", "consume", "gazette", "latency", "ma
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for command in (
-        msgstream,
+        txn,
+        broadcast,
+        consume,
         rebalance,
+        gazette,
+        sequencer,
+        msgstream,
+        msgstream_pulsar,
+        spark,
+        pipeline,
+        stream,
+        security,
         channels,
         retention,
         metadata,
         backup,
-        stream,
-        sequencer,
         mailbox_restart,
         mailbox_peers,
         append_peers,
@@ -69,7 +84,7 @@ def budget(
 
     stolen = StolenTime()
     with bench_folder(folder) as bench:
-        for report in event_loop.run(measure_budget(bench, settings_for(size), operations=operations, size=size)):
+        for report in run_measurement(measure_budget(bench, settings_for(size), operations=operations, size=size)):
             print_report(stolen.noted(report), as_json=json)
 
 
@@ -96,44 +111,22 @@ def steps(
         raise CommandError(f"{above} requests hold the event loop for more than {LIMIT_MS:g} ms")
 
 
-def msgstream(
+def broadcast(
     *,
-    intervals: Annotated[int, typer.Option(min=4, help="Number of intervals to measure.")] = 50,
-    interval_ms: Annotated[int, typer.Option(min=10, max=60_000, help="Milliseconds per interval.")] = 200,
-    pause_ms: Annotated[float, typer.Option(min=0, help="Milliseconds between packs of the producer.")] = 5,
+    broadcasts: Annotated[int, typer.Option(min=1, help="Number of broadcasts, one after the other.")] = 1_000,
+    vchannels: Annotated[int, typer.Option(min=1, max=1_024, help="Vchannels per broadcast.")] = 100,
     size: SizeOption = 100,
     endpoint: EndpointOption = None,
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Measure the delay of packs of two time-tick streams over eight channels, two of them without messages."""
-    from benchmarks.msgstream import MsgstreamSettings, measure_msgstream
+    """Measure broadcasts to many vchannels under a resource key, against single appends to one of them."""
+    from benchmarks.broadcast import BroadcastSettings, measure_broadcast
     from tidelog_server.commands.bench.server_process import running_target
 
-    settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
+    settings = BroadcastSettings(broadcasts, vchannels, size)
     with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-        print_measured(lambda: event_loop.run(measure_msgstream(target, settings)), as_json=json)
-
-
-def rebalance(
-    *,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds during which members are killed and added.")] = 60.0,
-    members: Annotated[int, typer.Option(min=2, help="Number of concurrent members, each a process.")] = 4,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 8,
-    rate: Annotated[int, typer.Option(min=1, help="Messages appended per second.")] = 2_000,
-    kill_every: Annotated[float, typer.Option(min=0.1, help="Seconds between kills.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of the killed member.")] = 0,
-    endpoint: EndpointOption = None,
-    folder: FolderOption = Path(),
-    json: JsonOption = False,
-) -> None:
-    """Count lost and duplicate messages, and measure the longest pause, while members are killed and added."""
-    from benchmarks.rebalance import RebalanceSettings, measure_rebalance
-    from tidelog_server.commands.bench.server_process import running_target
-
-    settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(100)) as target:
-        print_measured(lambda: event_loop.run(measure_rebalance(target, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_broadcast(target, settings)), as_json=json)
 
 
 def channels(
@@ -157,7 +150,7 @@ def channels(
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(1)) as target:
         assert target.process is not None
         process = target.process
-        print_measured(lambda: event_loop.run(measure_channels(process, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_channels(process, settings)), as_json=json)
 
 
 def retention(
@@ -180,7 +173,7 @@ def retention(
     assert cap_bytes is not None
     settings = RetentionSettings(seconds, cap_bytes, vchannels)
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(_LARGEST_CAPPED)) as target:
-        print_measured(lambda: event_loop.run(measure_retention(target, bench / "server", settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_retention(target, bench / "server", settings)), as_json=json)
 
 
 def metadata(
@@ -197,7 +190,7 @@ def metadata(
 
     def measure(bench: Path, endpoint: str) -> Report:
         per_batch = per_batch_of(size, batch_messages, DEFAULT_BATCH_BYTES)
-        return event_loop.run(measure_metadata(bench, endpoint, messages=messages, size=size, per_batch=per_batch))
+        return run_measurement(measure_metadata(bench, endpoint, messages=messages, size=size, per_batch=per_batch))
 
     with bench_folder(folder) as bench:
         if etcd is not None:
@@ -225,42 +218,7 @@ def backup(
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
         process = target.process
         assert process is not None
-        print_measured(lambda: event_loop.run(measure_backup(process, bench, settings)), as_json=json)
-
-
-def stream(
-    *,
-    rate: Annotated[int, typer.Option(min=50, help="Messages appended per second.")] = 200_000,
-    size: SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
-    seconds: Annotated[int, typer.Option(min=1, help="Seconds of appends.")] = 30,
-    trigger: Annotated[float, typer.Option(min=0.1, help="Trigger interval of micro-batches, in seconds.")] = 2.0,
-    endpoint: EndpointOption = None,
-    folder: FolderOption = Path(),
-    json: JsonOption = False,
-) -> None:
-    """Measure a streaming query in Spark during steady appends: duration of batches, and delay of messages."""
-    from benchmarks.stream import StreamSettings, measure_stream
-    from tidelog_server.commands.bench.server_process import running_target
-
-    check_java()
-    settings = StreamSettings(rate, size, vchannels, seconds, trigger)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-        print_measured(lambda: measure_stream(target, bench, settings), as_json=json)
-
-
-def sequencer(
-    *,
-    messages: Annotated[int, typer.Option(min=1000, help="Messages of each kind.")] = 200_000,
-    transaction: Annotated[int, typer.Option(min=2, help="Messages of a transaction.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
-    json: JsonOption = False,
-) -> None:
-    """Measure the CPU time of the sequencer of journals, per message; no server runs."""
-    from benchmarks.sequencer import SequencerSettings, measure_sequencer
-
-    settings = SequencerSettings(messages, transaction, rounds)
-    print_measured(lambda: measure_sequencer(settings), as_json=json)
+        print_measured(lambda: run_measurement(measure_backup(process, bench, settings)), as_json=json)
 
 
 def mailbox_restart(
@@ -279,7 +237,7 @@ def mailbox_restart(
     with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
         process = target.process
         assert process is not None
-        print_measured(lambda: event_loop.run(measure_restart(process, settings)), as_json=json)
+        print_measured(lambda: run_measurement(measure_restart(process, settings)), as_json=json)
 
 
 def mailbox_peers(
@@ -365,6 +323,26 @@ def run_all(
     """Run the benchmarks one after the other."""
     share = 10 if quick else 1
     runs: list[Callable[[], None]] = [
+        *(
+            lambda size=size: append(messages=default_messages(size) // share, size=size, folder=folder, json=json)
+            for size in (100, 1_024, 16_384)
+        ),
+        lambda: append(messages=SINGLE_MESSAGES // share, single=True, folder=folder, json=json),
+        lambda: latency(messages=4_000 // share, folder=folder, json=json),
+        lambda: txn(transactions=60_000 // share, large_mib=1_024 // share, folder=folder, json=json),
+        lambda: broadcast(broadcasts=1_000 // share, folder=folder, json=json),
+        lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
+        lambda: consume(messages=8_000_000 // share, folder=folder, json=json),
+        lambda: mailbox(
+            cycles=500_000 // share,
+            worker_cycles=50_000 // share,
+            fetches=2_000 // share,
+            waiting=1_000_000 // share,
+            folder=folder,
+            json=json,
+        ),
+        lambda: gazette(messages=900_000 // share, folder=folder, json=json),
+        lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
         lambda: msgstream(intervals=50 // share, folder=folder, json=json),
         lambda: channels(channels=10_000 // share, folder=folder, json=json),
         lambda: retention(seconds=300 / share, folder=folder, json=json),

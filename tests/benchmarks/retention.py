@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.children import child_process, line_of
 from tidelog import AsyncChannel, AsyncClient, At, Retention
 from tidelog_cli.exit_codes import CommandError
-from tidelog_server.commands.bench.children import child_process, line_of
 from tidelog_server.commands.bench.payloads import DISTINCT
 from tidelog_server.commands.bench.report import Floor, Report
 from tidelog_server.commands.bench.server_process import Target

@@ -21,6 +21,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
 from benchmarks import step_probe
+from benchmarks.siege.keys import write_certificate
 from benchmarks.step_probe import LongestStep
 from benchmarks.step_requests import (
     AT_LIMITS,
@@ -37,7 +38,6 @@ from tidelog import AsyncClient, TlsOptions
 from tidelog.v1 import mailbox_service_pb2 as mailboxes
 from tidelog_server.commands.bench.report import Report
 from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_server.commands.bench.siege.keys import write_certificate
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH
 from tidelog_server.security.grants import NAMELESS, Verb
 from tidelog_server.security.permissions import ROWS

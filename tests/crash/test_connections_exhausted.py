@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
+from benchmarks.attacks.connections import is_gone
 from tidelog import AsyncClient, TlsOptions
-from tidelog_server.commands.bench.attacks.connections import is_gone
 from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS, STORE_FILES
 from tidelog_testing.servers.certificates import Authority
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess

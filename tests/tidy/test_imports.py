@@ -23,7 +23,6 @@ HOMES = {
     "aiohttp": ["server/tidelog_server/rpc/*", "server/tidelog_server/app*"],
     "cryptography": [
         "server/tidelog_server/security/*",
-        "server/tidelog_server/commands/bench/*",
         "server/tidelog_server/commands/probes_tls.py",
     ],
     "deltalake": ["client/tidelog/spark/pipelines/delta.py"],
@@ -42,7 +41,6 @@ HOMES = {
         "client/tidelog/spark/pipelines/*",
         "server/tidelog_server/rpc/*",
         "client/tidelog_cli/*",
-        "server/tidelog_server/commands/*",
     ],
     "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
     "prometheus_client": [
@@ -52,11 +50,14 @@ HOMES = {
     ],
     "psutil": ["server/tidelog_server/runtime/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "psycopg": ["client/tidelog/gazette/stores/_*postgres.py"],
-    "pyarrow": ["client/tidelog/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "pyarrow": ["client/tidelog/*", "client/tidelog_cli/*"],
     "pydantic": ["server/tidelog_server/config*"],
-    "pyspark": ["client/tidelog/spark/*", "client/tidelog_cli/*", "server/tidelog_server/commands/*"],
+    "pyspark": ["client/tidelog/spark/*", "client/tidelog_cli/*"],
     "rich": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
-    "rocksdict": ["server/tidelog_server/storage/rocksdb/*"],
+    "rocksdict": [
+        "server/tidelog_server/storage/rocksdb/*",
+        "server/tidelog_server/commands/bench/floors/rocksdb_floor.py",
+    ],
     "typer": ["client/tidelog_cli/*", "server/tidelog_server/commands/*"],
     "uvloop": ["client/tidelog_cli/event_loop.py"],
 }

@@ -29,7 +29,7 @@ OTHER_VARIABLES: Final = frozenset(
         "TIDELOG_HYPOTHESIS",  # Search time of the tests; the servers that they start inherit it.
         "TIDELOG_NO_PROGRESS",
         "TIDELOG_OUTPUT",
-        "TIDELOG_PULSAR_TOKEN",  # Token of `tidelog doctor --pulsar` and `tidelog bench msgstream --pulsar`.
+        "TIDELOG_PULSAR_TOKEN",  # Token of `tidelog doctor --pulsar` and `benchmarks msgstream-pulsar`.
         "TIDELOG_QUIET",
         "TIDELOG_TIMEOUT",
         # Credentials and certificates of client commands, see cli.connection.

@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.attacks import ATTACKS
 from benchmarks.compare import CompareSettings, missed, reports_of
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.attacks import ATTACKS
 from tidelog_server.core.limits import MAX_TICK_LEAD_MS
 from tidelog_testing.loads.workload import until
 from tidelog_testing.servers.commands import COMMAND
@@ -57,20 +57,23 @@ benchmark = partial(bench, program=BENCHMARKS)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("program", "name", "arguments"),
     [
-        ("append", "--endpoint", "127.0.0.1:1"),
-        ("latency", "--endpoint", "127.0.0.1:1"),
-        ("msgstream", "--pulsar", "pulsar://127.0.0.1:1"),
+        (COMMANDS, "tidelog", ("append", "--endpoint", "127.0.0.1:1")),
+        (COMMANDS, "tidelog", ("latency", "--endpoint", "127.0.0.1:1")),
+        (BENCHMARKS, "benchmarks", ("txn", "--endpoint", "127.0.0.1:1")),
+        (BENCHMARKS, "benchmarks", ("msgstream-pulsar", "--pulsar", "pulsar://127.0.0.1:1")),
     ],
 )
-def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path, arguments: Sequence[str]) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(
+    tmp_path: Path, program: Sequence[str], name: str, arguments: Sequence[str]
+) -> None:
     ended = subprocess.run(
-        [*COMMANDS, *arguments], capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False
+        [*program, *arguments], capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False
     )
     assert ended.returncode == ExitCode.UNAVAILABLE, ended.stderr
     [line] = [line for line in ended.stderr.splitlines() if "127.0.0.1:1" in line]
-    assert line.startswith("tidelog: ")
+    assert line.startswith(f"{name}: ")
     assert "Traceback" not in ended.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -132,7 +135,7 @@ def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
 
 
 def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "consume", "--messages", "40000", "--members", "2", "--vchannels", "2")
+    [report] = benchmark(tmp_path, "consume", "--messages", "40000", "--members", "2", "--vchannels", "2")
 
     assert report["settings"]["members"] == 2
     assert 0 < report["messages_per_second"]
@@ -172,7 +175,7 @@ def test_a_sequencer_is_compared_with_the_decoder_alone(tmp_path: Path) -> None:
 
 
 def test_messages_of_journals_are_compared_with_encoder_and_decoder_alone(tmp_path: Path) -> None:
-    publish, read = bench(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
+    publish, read = benchmark(tmp_path, "gazette", "--messages", "9000", "--per-transaction", "300", "--codec", "json")
 
     assert [publish["name"], read["name"]] == ["gazette publish", "gazette read"]
     assert publish["details"].keys() >= {"cpu_ratio", "transactions_messages_per_second", "transactions_ratio"}
@@ -194,7 +197,7 @@ def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
-    *reports, large = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8", "--large-mib", "20")
+    *reports, large = benchmark(tmp_path, "txn", "--transactions", "400", "--concurrency", "8", "--large-mib", "20")
 
     assert large["settings"]["mebibytes"] == 20
     assert 0 < large["details"]["commit_milliseconds"]
@@ -208,7 +211,7 @@ def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
 
 
 def test_broadcasts_are_compared_with_appends(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "broadcast", "--broadcasts", "20", "--vchannels", "8")
+    [report] = benchmark(tmp_path, "broadcast", "--broadcasts", "20", "--vchannels", "8")
 
     assert report["settings"]["vchannels"] == 8
     assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
@@ -334,7 +337,7 @@ def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_pat
 
 @pytest.mark.spark
 def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
+    [report] = benchmark(tmp_path, "spark", "--messages", "10000", timeout_s=240)
 
     assert report["name"] == "spark"
     assert 0 < report["ratio"]
@@ -367,7 +370,7 @@ def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
-    tls, siege, with_certificates, *attacks = bench(
+    tls, siege, with_certificates, *attacks = benchmark(
         tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2", timeout_s=1_700
     )
     assert tls["name"] == "security tls"
@@ -384,7 +387,7 @@ def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Pat
 
 def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path) -> None:
     # The server answers few of these requests a second, and the CPU time of a process counts in units of 10 ms.
-    [report] = bench(tmp_path, "security", "--attack", "malformed-http", "--seconds", "3", "--rounds", "1")
+    [report] = benchmark(tmp_path, "security", "--attack", "malformed-http", "--seconds", "3", "--rounds", "1")
 
     assert report["name"] == "security attack malformed-http"
     assert report["floor"].keys() == {"name", "messages_per_second"}
@@ -409,7 +412,7 @@ def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path
 def test_an_attack_of_a_principal_takes_nothing_from_another(
     tmp_path: Path, attack: str, attacked: str, bounds: dict[str, float]
 ) -> None:
-    [report] = bench(tmp_path, "security", "--attack", attack, "--seconds", "2", "--rounds", "1")
+    [report] = benchmark(tmp_path, "security", "--attack", attack, "--seconds", "2", "--rounds", "1")
 
     details = report["details"]
     assert details[f"hostile_{attacked}"] > 0
@@ -421,7 +424,7 @@ def test_an_attack_of_a_principal_takes_nothing_from_another(
 
 def test_a_flood_of_frames_loses_and_doubles_nothing(tmp_path: Path) -> None:
     # Not how many appends fail: the flood stops other clients (SECURITY.md, "Floods of frames").
-    [report] = bench(tmp_path, "security", "--attack", "http2-frames", "--seconds", "1", "--rounds", "1")
+    [report] = benchmark(tmp_path, "security", "--attack", "http2-frames", "--seconds", "1", "--rounds", "1")
 
     details = report["details"]
     assert details["hostile_frames"] > 0
@@ -432,7 +435,7 @@ def test_a_flood_of_frames_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 def test_an_unknown_attack_is_refused_by_its_name(tmp_path: Path) -> None:
     process = subprocess.run(
-        [*COMMAND, "bench", "security", "--attack", "charm"],
+        [*BENCHMARKS, "security", "--attack", "charm"],
         capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False,
     )  # fmt: skip
     assert process.returncode == 2

@@ -97,7 +97,7 @@ def test_every_command_with_every_form_succeeds_or_says_why_not(
             runs = [] if name == "serve" and text == "--" else [command.arguments(text)]
             if (options := command.options()) and number % (6 if name in _SLOW else 2) == 0:
                 runs.append([*command.needed(), options[number % len(options)].opts[0], text])
-            bounds = _BOUNDED.get(name, []) if command.path != ("bench", "msgstream") else []
+            bounds = _BOUNDED.get(name, [])
             for before in runs:
                 # Before them, for those after two dashes; after them, because the last value of an option counts.
                 arguments = [*bounds, *before, *([] if before is runs[0] else bounds)]

@@ -1,4 +1,4 @@
-"""The commands that use Pulsar: ``tidelog doctor --pulsar`` and ``tidelog bench msgstream``."""
+"""The commands that use Pulsar: ``tidelog doctor --pulsar`` and ``benchmarks msgstream-pulsar``."""
 
 import json
 import subprocess
@@ -36,11 +36,10 @@ def test_the_doctor_says_what_a_broker_without_its_api_lacks(pulsar: PulsarProce
 
 
 def benchmark(pulsar: PulsarProcess, *options: str) -> str:
-    """Return what a short ``bench msgstream`` prints."""
-    command = ["bench", "msgstream", "--pulsar", pulsar.url, "--admin-url", pulsar.admin_url, *options]
-    program = "import sys; from tidelog_cli import main; main(sys.argv[1:])"
+    """Return what a short ``benchmarks msgstream-pulsar`` prints."""
+    command = ["msgstream-pulsar", "--pulsar", pulsar.url, "--admin-url", pulsar.admin_url, *options]
     return subprocess.run(
-        [sys.executable, "-c", program, *command, "--messages", "2000", "--intervals", "3"],
+        [sys.executable, "-m", "benchmarks", *command, "--messages", "2000", "--intervals", "3"],
         capture_output=True, text=True, timeout=120, check=True, env={"PYTHONPATH": PYTHON_PATH},
     ).stdout  # fmt: skip
 

@@ -22,6 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from benchmarks.spark.pipeline import run_jobs
 from tidelog import Client, Message
 from tidelog.spark.archive import manifest
 from tidelog.spark.errors import OptionError
@@ -46,7 +47,6 @@ from tidelog.spark.pipelines import (
 )
 from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog.spark.pipelines.archiving import commit, stage
-from tidelog_server.commands.bench.measures.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
 from tidelog_testing.spark.rows import append, data_files, load, payloads

@@ -1,11 +1,11 @@
-"""The floods of HTTP/2 frames of ``bench security`` are valid HTTP/2, and consist of the frames that they name."""
+"""The floods of HTTP/2 frames of ``benchmarks security`` are valid HTTP/2, and consist of the frames that they name."""
 
 import h2.events
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from tidelog_server.commands.bench.attacks.http2_frames import FLOODS, PREFACE
+from benchmarks.attacks.http2_frames import FLOODS, PREFACE
 
 SOME_BYTES = 10_000
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_cli.metrics_text import without_labels
+from tidelog_server.commands.bench.floors.rocksdb_floor import group_sizes
 from tidelog_server.commands.bench.payloads import payload_lists
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
-from tidelog_server.storage.rocksdb.floor import group_sizes
 
 
 def test_the_json_object_has_the_documented_keys() -> None:

@@ -20,7 +20,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class RocksdbFloorRun:
-    """Arguments of ``storage.rocksdb.floor.measure_rocksdb_floor``."""
+    """Arguments of ``rocksdb_floor.measure_rocksdb_floor``."""
 
     folder: str
     count: int
@@ -49,7 +49,7 @@ def _read_batches(stream: BinaryIO) -> list[bytes]:
 
 def _main() -> None:
     # Imported here because the parent process does not need RocksDB.
-    from tidelog_server.storage.rocksdb.floor import measure_rocksdb_floor
+    from tidelog_server.commands.bench.floors.rocksdb_floor import measure_rocksdb_floor
 
     run = RocksdbFloorRun(**json.loads(sys.stdin.buffer.readline()))
     batches = _read_batches(sys.stdin.buffer)

@@ -1,1 +1,0 @@
-"""``tidelog bench security``: clients, attackers and servers."""

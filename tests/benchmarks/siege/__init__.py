@@ -1,0 +1,1 @@
+"""``benchmarks security``: clients, attackers and servers."""
