@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from tidelog_cli import joined, standard_streams
@@ -23,19 +23,29 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: Arguments without the program's name; None for the arguments of the process.
     """
+    run_program("tidelog", _dispatch, sys.argv[1:] if arguments is None else list(arguments))
+
+
+def run_program(name: str, dispatch: Callable[[list[str]], int], given: list[str]) -> NoReturn:
+    """Run a program and exit, with the set-up, the messages and the exit codes of ``tidelog``.
+
+    Args:
+        name: Name of the program, which begins each message.
+        dispatch: Runs the program with its arguments, and returns the exit code.
+        given: Arguments without the program's name.
+    """
     # Ordering: first, before a file that is opened gets the number of a closed stream.
     standard_streams.open_missing()
     standard_streams.escape_unencodable()
     use_polling_stack()
     log_errors_only()
-    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         check_text(given, os.environ)
         drop_invalid_sizes()
-        code = _dispatch(given)
+        code = dispatch(given)
         sys.stdout.flush()
     except CommandError as error:
-        _fail(error.lines, error.code)
+        _fail(name, error.lines, error.code)
     except BrokenPipeError:
         _end_quietly()
     except SystemExit as end:
@@ -46,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except OSError as error:
-        _fail([_reason(error)], ExitCode.FAILURE)
+        _fail(name, [_reason(error)], ExitCode.FAILURE)
     except ModuleNotFoundError as error:
         extra = extra_of(error)
         if extra is None:
@@ -54,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if _NEED_SERVER.intersection(given[:1]) and extra == "cli":
             # The extra "server" includes the dependencies of the command line.
             extra = "server"
-        _fail([f"this command needs {error.name}: pip install 'tidelog[{extra}]'"], ExitCode.FAILURE)
+        _fail(name, [f"this command needs {error.name}: pip install 'tidelog[{extra}]'"], ExitCode.FAILURE)
     sys.exit(code)
 
 
@@ -88,7 +98,7 @@ def _end_quietly() -> NoReturn:
     sys.exit(ExitCode.OK)
 
 
-def _fail(lines: Sequence[str], code: ExitCode) -> NoReturn:
+def _fail(name: str, lines: Sequence[str], code: ExitCode) -> NoReturn:
     try:
         # What the command printed before it failed precedes the message.
         sys.stdout.flush()
@@ -99,7 +109,7 @@ def _fail(lines: Sequence[str], code: ExitCode) -> NoReturn:
             # A line end within it is that of an argument or of a name.
             text = shown(line)
             cut = text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}…"
-            say(f"tidelog: {cut}", to=sys.stderr, flush=True)
+            say(f"{name}: {cut}", to=sys.stderr, flush=True)
     except OSError:
         # A full disk, or a pipe without a reader: the exit code still says what happened, unless another flush fails.
         _drop(2)

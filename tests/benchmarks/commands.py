@@ -38,8 +38,8 @@ from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _LARGEST_CAPPED = 1 << 10
 
-# Commands of `tidelog bench` that take --json and --folder and start their own server.
-COMPARABLE: Final = ("append", "broadcast", "consume", "gazette", "latency", "mailbox", "scan", "txn")
+# Benchmarks that take --json and --folder, start their own server, and report rates or latencies.
+COMPARABLE: Final = ("append", "broadcast", "channels", "consume", "gazette", "latency", "mailbox", "scan", "txn")
 
 
 def register(app: typer.Typer) -> None:
@@ -289,7 +289,7 @@ def append_peers(
 
 def compare(
     commit: Annotated[str, typer.Argument(help="Commit with which this checkout is compared.")],
-    benchmarks: Annotated[list[str], typer.Argument(help="Commands of tidelog bench.")],
+    benchmarks: Annotated[list[str], typer.Argument(help="Names of benchmarks, also of tidelog bench.")],
     *,
     pairs: Annotated[int, typer.Option(min=1, help="Number of runs of each tree.")] = 9,
     min_rate: Annotated[float, typer.Option(min=0, help="Smallest accepted ratio of a rate.")] = 0.97,

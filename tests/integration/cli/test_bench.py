@@ -19,13 +19,14 @@ import psutil
 import pytest
 
 from benchmarks.attacks import ATTACKS
-from benchmarks.compare import CompareSettings, missed, reports_of
+from benchmarks.compare import CompareSettings, figures_of, missed, program_of, reports_of
 from tidelog_cli.child_environment import child_environment
-from tidelog_cli.exit_codes import ExitCode
+from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_server.core.limits import MAX_TICK_LEAD_MS
 from tidelog_testing.loads.workload import until
 from tidelog_testing.servers.commands import COMMAND
 from tidelog_testing.servers.disk import disk_bytes
+from tidelog_testing.servers.processes import ROOT
 
 FIGURES = {"messages_per_second", "megabytes_per_second"}
 
@@ -277,6 +278,28 @@ def test_a_comparison_is_of_medians_over_pairs_and_names_what_misses_its_limit()
     [text] = missed([report], settings)
     assert text == "scan: messages_per_second has the ratio 0.950, expected 0.97 or more"
     assert missed([report], replace(settings, min_rate=0.95)) == []
+
+
+def test_a_benchmark_is_run_by_the_program_that_a_tree_has_it_in() -> None:
+    assert program_of(ROOT, "channels", of="this checkout")[:2] == ("-m", "benchmarks")
+    assert program_of(ROOT, "txn", of="this checkout")[:2] == ("-m", "benchmarks")
+    assert program_of(ROOT, "latency", of="this checkout")[-1] == "bench"
+    with pytest.raises(CommandError, match="'b2ad59b' has no benchmark 'charm'"):
+        program_of(ROOT, "charm", of="'b2ad59b'")
+
+
+def test_rates_and_median_latencies_are_compared() -> None:
+    report = {
+        "name": "channels", "messages_per_second": 5, "latency_us": {"p50": 7, "p99": 9}, "ratio": 2,
+        "details": {"create_1_p50_ms": 1.5, "create_1_p99_ms": 3, "restart_empty_killed_s": 2},
+    }  # fmt: skip
+    expected = {"messages_per_second": 5.0, "p50_us": 7.0, "create_1_p50_ms": 1.5}
+    assert figures_of(report) == {("channels", figure): value for figure, value in expected.items()}
+    settings = CompareSettings("HEAD", ["channels"], pairs=1, min_rate=0.97, max_latency=1.03)
+    [compared] = reports_of(
+        [({("channels", "create_1_p50_ms"): 3.0}, {("channels", "create_1_p50_ms"): 1.5})], settings
+    )
+    assert missed([compared], settings) == ["channels: create_1_p50_ms has the ratio 2.000, expected 1.03 or less"]
 
 
 def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
