@@ -12,6 +12,7 @@ import typer
 
 from benchmarks.gazette.commands import gazette, sequencer
 from benchmarks.groups.commands import consume, rebalance
+from benchmarks.own_server import bench_process
 from benchmarks.siege.commands import security
 from benchmarks.spark.commands import pipeline, spark, stream
 from benchmarks.streams.commands import msgstream, msgstream_pulsar
@@ -27,6 +28,7 @@ from tidelog_server.commands.bench.common import (
     MessagesOption,
     SizeOption,
     bench_folder,
+    bench_target,
     per_batch_of,
     print_measured,
     run_measurement,
@@ -82,10 +84,9 @@ def budget(
     """Show what appends, transactions and broadcasts spend their time with, and the delay of a follower."""
     from benchmarks.budget import measure_budget
 
-    stolen = StolenTime()
     with bench_folder(folder) as bench:
-        for report in run_measurement(measure_budget(bench, settings_for(size), operations=operations, size=size)):
-            print_report(stolen.noted(report), as_json=json)
+        measured = measure_budget(bench, settings_for(size), operations=operations, size=size)
+        print_measured(lambda: run_measurement(measured), as_json=json)
 
 
 def steps(
@@ -122,10 +123,9 @@ def broadcast(
 ) -> None:
     """Measure broadcasts to many vchannels under a resource key, against single appends to one of them."""
     from benchmarks.broadcast import BroadcastSettings, measure_broadcast
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = BroadcastSettings(broadcasts, vchannels, size)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
         print_measured(lambda: run_measurement(measure_broadcast(target, settings)), as_json=json)
 
 
@@ -142,14 +142,11 @@ def channels(
 ) -> None:
     """Measure creating, describing, altering and listing channels and groups, the server's memory, and restarts."""
     from benchmarks.channels import ChannelsSettings, measure_channels
-    from tidelog_server.commands.bench.server_process import running_target
 
     if channels % 10:
         raise CommandError(f"--channels is {channels}, expected a multiple of 10", ExitCode.USAGE)
     settings = ChannelsSettings(channels, messages)
-    with bench_folder(folder) as bench, running_target(None, bench, settings_for(1)) as target:
-        assert target.process is not None
-        process = target.process
+    with bench_process(folder, settings_for(1)) as (process, _):
         print_measured(lambda: run_measurement(measure_channels(process, settings)), as_json=json)
 
 
@@ -164,7 +161,6 @@ def retention(
     """Measure disk usage of a channel with retention during appends at full speed; messages of 100 bytes to 1 KiB."""
     from benchmarks.retention import RetentionSettings, measure_retention
     from tidelog import Retention
-    from tidelog_server.commands.bench.server_process import running_target
 
     try:
         cap_bytes = Retention.of(bytes=cap).bytes
@@ -172,7 +168,7 @@ def retention(
         raise CommandError(str(error), ExitCode.USAGE) from error
     assert cap_bytes is not None
     settings = RetentionSettings(seconds, cap_bytes, vchannels)
-    with bench_folder(folder) as bench, running_target(None, bench, settings_for(_LARGEST_CAPPED)) as target:
+    with bench_target(None, folder, settings_for(_LARGEST_CAPPED)) as (target, bench):
         print_measured(lambda: run_measurement(measure_retention(target, bench / "server", settings)), as_json=json)
 
 
@@ -212,12 +208,9 @@ def backup(
 ) -> None:
     """Measure appends during a backup, against appends without one; and compare the restored copy with the log."""
     from benchmarks.backup import BackupSettings, measure_backup
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = BackupSettings(int(gigabytes * 1e9), size, rate, rounds, plain_s)
-    with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
-        process = target.process
-        assert process is not None
+    with bench_process(folder, settings_for(size)) as (process, bench):
         print_measured(lambda: run_measurement(measure_backup(process, bench, settings)), as_json=json)
 
 
@@ -231,12 +224,9 @@ def mailbox_restart(
 ) -> None:
     """Measure restarts of a server with mailboxes, without messages and with them, after a stop and after SIGKILL."""
     from benchmarks.mailbox_restart import RestartSettings, measure_restart
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = RestartSettings(mailboxes, messages, size)
-    with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
-        process = target.process
-        assert process is not None
+    with bench_process(folder, settings_for(size)) as (process, _):
         print_measured(lambda: run_measurement(measure_restart(process, settings)), as_json=json)
 
 
@@ -259,9 +249,7 @@ def mailbox_peers(
 
     settings = PeersSettings(seconds, rounds, size, batch_messages, in_flight, workers)
     with bench_folder(folder) as bench:
-        stolen = StolenTime()
-        for report in measure_peers(bench, settings):
-            print_report(stolen.noted(report), as_json=json)
+        print_measured(lambda: measure_peers(bench, settings), as_json=json)
 
 
 def append_peers(
@@ -282,9 +270,7 @@ def append_peers(
 
     settings = AppendPeersSettings(seconds, rounds, size, callers)
     with bench_folder(folder) as bench:
-        stolen = StolenTime()
-        for report in measure_append_peers(bench, settings, kafka=kafka):
-            print_report(stolen.noted(report), as_json=json)
+        print_measured(lambda: measure_append_peers(bench, settings, kafka=kafka), as_json=json)
 
 
 def compare(

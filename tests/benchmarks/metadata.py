@@ -3,12 +3,7 @@
 Appends do not call etcd: possible costs are the check of the lease, and its renewals.
 """
 
-import socket
 import statistics
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
@@ -22,12 +17,11 @@ from tidelog_server.commands.bench.channel import bench_vchannels
 from tidelog_server.commands.bench.payloads import distinct_payloads
 from tidelog_server.commands.bench.report import Floor, Report, percentiles
 from tidelog_server.commands.bench.server_process import ServerProcess
+from tidelog_testing.servers.etcd import EtcdProcess
 
 _TURNS: Final = 24
 _WARM_UP_TURNS: Final = 2
 _SINGLES_PER_TURN: Final = 200
-_START_WITHIN_S: Final = 30.0
-_POLL_S: Final = 0.05
 _KINDS: Final = ("embedded", "etcd")
 
 
@@ -44,23 +38,8 @@ def running_etcd(folder: Path) -> Iterator[str]:
             "host:port",
             ExitCode.NOT_FOUND,
         )
-    client, peer = (f"127.0.0.1:{_free_port()}" for _ in range(2))
-    arguments = [
-        "--name", "bench", "--data-dir", str(folder / "etcd-data"), "--listen-client-urls", f"http://{client}",
-        "--advertise-client-urls", f"http://{client}", "--listen-peer-urls", f"http://{peer}",
-        "--initial-advertise-peer-urls", f"http://{peer}", "--initial-cluster", f"bench=http://{peer}",
-    ]  # fmt: skip
-    with subprocess.Popen(["etcd", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            deadline_s = time.monotonic() + _START_WITHIN_S
-            while not _is_healthy(client):
-                if process.poll() is not None or time.monotonic() > deadline_s:
-                    raise CommandError(f"etcd did not start within {_START_WITHIN_S:.0f} s", ExitCode.UNAVAILABLE)
-                # etcd does not signal when it is ready.
-                time.sleep(_POLL_S)
-            yield client
-        finally:
-            process.kill()
+    with EtcdProcess(folder / "etcd-data") as etcd:
+        yield etcd.endpoint
 
 
 async def measure_metadata(folder: Path, etcd: str, *, messages: int, size: int, per_batch: int) -> Report:
@@ -118,18 +97,3 @@ async def _by_turns(
                     seconds[kind].append(timed.seconds)
                     durations[kind] += each
     return seconds, durations
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _is_healthy(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{address}/health", timeout=1) as answer:
-            return b'"true"' in answer.read()
-    except (urllib.error.URLError, OSError):
-        return False

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import venv
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from tidelog_cli.exit_codes import CommandError
 from tidelog_server.commands.bench.server_process import ServerProcess
+from tidelog_testing.servers.etcd import free_port
 
 _HERE: Final = Path(__file__).parent
 _CONNECT_WITHIN_S: Final = 60.0
@@ -96,7 +96,7 @@ def _environment(folder: Path) -> Path:
 
 @contextmanager
 def _redis(folder: Path) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     data = folder / "redis"
     data.mkdir()
     flags = {
@@ -111,7 +111,7 @@ def _redis(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _nats(program: str, folder: Path) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     configuration = folder / "nats.conf"
     configuration.write_text(
         f'host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: "{folder}/nats", sync_interval: always }}\n'
@@ -123,7 +123,7 @@ def _nats(program: str, folder: Path) -> Iterator[int]:
 @contextmanager
 def _kafka(distribution: Path, folder: Path) -> Iterator[int]:
     """Run a node that is broker and controller, and syncs each batch before it answers."""
-    port, controller_port = _free_port(), _free_port()
+    port, controller_port = free_port(), free_port()
     data = folder / "kafka"
     data.mkdir()
     settings = {
@@ -170,13 +170,6 @@ async def _accepts_connections(port: int, program: str) -> None:
                     return
     except TimeoutError as error:
         raise CommandError(f"{program} did not accept connections within {_CONNECT_WITHIN_S:.0f} s") from error
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class PeerClient:

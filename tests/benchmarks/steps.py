@@ -21,7 +21,6 @@ from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
 from benchmarks import step_probe
-from benchmarks.siege.keys import write_certificate
 from benchmarks.step_probe import LongestStep
 from benchmarks.step_requests import (
     AT_LIMITS,
@@ -41,6 +40,7 @@ from tidelog_server.commands.bench.server_process import ServerProcess
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH
 from tidelog_server.security.grants import NAMELESS, Verb
 from tidelog_server.security.permissions import ROWS
+from tidelog_testing.servers.certificates import self_signed
 
 LIMIT_MS: Final = 50.0
 """No request may hold the event loop for longer."""
@@ -84,7 +84,7 @@ async def _measure(folder: Path, settings: StepSettings) -> list[Report]:
     file = folder / "steps"
     longest = LongestStep(file)
     os.environ[step_probe.FILE_VARIABLE] = str(file)
-    certificate, key = write_certificate(folder)
+    certificate, key = self_signed(folder)
     flags = {
         "tls.cert": str(certificate), "tls.key": str(key), "auth.kind": "on", "mailboxes.http_prefix": "/pandora",
         "quota.requests_per_s": "0", "quota.shared_calls_per_s": "0", "server.shutdown_grace_s": "1",

@@ -12,7 +12,7 @@ from tidelog_server.commands.bench.common import (
     FolderOption,
     JsonOption,
     MessagesOption,
-    bench_folder,
+    bench_target,
     print_measured,
     run_measurement,
     settings_for,
@@ -42,13 +42,12 @@ def gazette(
     from benchmarks.gazette.publishing import measure_publishing
     from benchmarks.gazette.reading import measure_reading
     from benchmarks.gazette.report import GazetteSettings
-    from tidelog_server.commands.bench.server_process import running_target
 
     if codec is not None and find_spec(codec) is None:
         raise CommandError(f"{codec} is not installed: run pip install {codec}, or use --codec json", ExitCode.USAGE)
     for name in installed_codecs() if codec is None else [codec]:
         settings = GazetteSettings(messages, size, per_transaction, name)
-        with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+        with bench_target(endpoint, folder, settings_for(size)) as (target, _):
             for measure in (measure_publishing, measure_reading):
                 print_measured(lambda: run_measurement(measure(target, settings)), as_json=json)  # noqa: B023 - run at once
 

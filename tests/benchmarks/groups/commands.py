@@ -12,7 +12,7 @@ from tidelog_server.commands.bench.common import (
     JsonOption,
     MessagesOption,
     SizeOption,
-    bench_folder,
+    bench_target,
     print_measured,
     run_measurement,
     settings_for,
@@ -36,7 +36,6 @@ def consume(
 ) -> None:
     """Measure messages per second through a consumer group, with durable commits, against a scan of the same log."""
     from benchmarks.groups.consume import ConsumeSettings, measure_consume
-    from tidelog_server.commands.bench.server_process import running_target
 
     if vchannels % members:
         raise CommandError(
@@ -44,7 +43,7 @@ def consume(
             ExitCode.USAGE,
         )
     settings = ConsumeSettings(messages, size, members, vchannels, commit_every, waits)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
         print_measured(lambda: run_measurement(measure_consume(target, settings)), as_json=json)
 
 
@@ -62,8 +61,7 @@ def rebalance(
 ) -> None:
     """Count lost and duplicate messages, and measure the longest pause, while members are killed and added."""
     from benchmarks.groups.rebalance import RebalanceSettings, measure_rebalance
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(100)) as target:
+    with bench_target(endpoint, folder, settings_for(100)) as (target, _):
         print_measured(lambda: run_measurement(measure_rebalance(target, settings)), as_json=json)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks.own_server import bench_process
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.numbers import seconds
 from tidelog_server.commands.bench.common import (
@@ -65,7 +66,7 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
     """Measure TLS against plaintext, and a client during idle streams and an attack."""
     from benchmarks.siege.measure import measure_siege, measure_tls
     from benchmarks.siege.server import secured_server
-    from tidelog_server.commands.bench.server_process import ServerProcess, running_target
+    from tidelog_server.commands.bench.server_process import ServerProcess
 
     # No quotas: they would limit what is measured.
     flags = {
@@ -81,9 +82,7 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
         async with secured_server(bench, flags, asks_for_certificates=asks_for_certificates) as secured:
             return await measure_siege(secured, settings)
 
-    with bench_folder(folder) as bench, running_target(None, bench, {}) as target:
-        process = target.process
-        assert process is not None
+    with bench_process(folder, {}) as (process, bench):
         print_measured(lambda: run_measurement(tls(process, bench)), as_json=as_json)
     if settings.streams:
         # Its own server, so that the reported memory is that of this measurement.

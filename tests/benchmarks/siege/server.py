@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.siege.keys import write_certificate
 from tidelog import AsyncClient, Retry, TlsOptions
 from tidelog_server.commands.bench.server_process import ServerProcess
+from tidelog_testing.servers.certificates import self_signed
 
 _GRANTS: Final = [
     f"{verb}:*" for verb in ("append", "read", "txn", "broadcast", "channel.create", "group.consume", "group.manage")
@@ -57,7 +57,7 @@ async def secured_server(
     log: Path | None = None,
 ) -> AsyncIterator[BenchServer]:
     """Run a server with TLS and tokens, which requires client certificates if ``asks_for_certificates``."""
-    cert, key = await asyncio.to_thread(write_certificate, folder)
+    cert, key = self_signed(folder)
     flags = {"tls.cert": str(cert), "tls.key": str(key), "auth.kind": "on", **(settings or {})}
     tls = TlsOptions(cert)
     if asks_for_certificates:

@@ -12,7 +12,7 @@ from tidelog_server.commands.bench.common import (
     JsonOption,
     MessagesOption,
     SizeOption,
-    bench_folder,
+    bench_target,
     print_measured,
     settings_for,
 )
@@ -29,10 +29,9 @@ def spark(
 ) -> None:
     """Measure rows per second into Spark, against the same rows from Parquet."""
     from benchmarks.spark.source import measure_spark
-    from tidelog_server.commands.bench.server_process import running_target
 
     check_java()
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
         print_measured(
             lambda: measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json
         )
@@ -49,10 +48,9 @@ def pipeline(
 ) -> None:
     """Measure archiving, verifying and trimming with Spark; producer, log and archive must have the same digest."""
     from benchmarks.spark.pipeline import measure_pipeline
-    from tidelog_server.commands.bench.server_process import running_target
 
     check_java()
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
         print_measured(
             lambda: measure_pipeline(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json
         )
@@ -71,9 +69,8 @@ def stream(
 ) -> None:
     """Measure a streaming query in Spark during steady appends: duration of batches, and delay of messages."""
     from benchmarks.spark.stream import StreamSettings, measure_stream
-    from tidelog_server.commands.bench.server_process import running_target
 
     check_java()
     settings = StreamSettings(rate, size, vchannels, seconds, trigger)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
         print_measured(lambda: measure_stream(target, bench, settings), as_json=json)

@@ -11,13 +11,12 @@ from tidelog_server.commands.bench.common import (
     JsonOption,
     MessagesOption,
     SizeOption,
-    bench_folder,
+    bench_target,
     print_measured,
     run_measurement,
     settings_for,
 )
-from tidelog_server.commands.bench.report import Report, print_report
-from tidelog_server.commands.bench.stolen_time import StolenTime
+from tidelog_server.commands.bench.report import Report
 from tidelog_server.commands.pulsar import DEFAULT_PULSAR_NAMESPACE
 
 
@@ -33,10 +32,9 @@ def msgstream(
 ) -> None:
     """Measure the delay of packs of two time-tick streams over eight channels, two of them without messages."""
     from benchmarks.streams.ticks import MsgstreamSettings, measure_msgstream
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
         print_measured(lambda: run_measurement(measure_msgstream(target, settings)), as_json=json)
 
 
@@ -68,6 +66,4 @@ def msgstream_pulsar(
         async with pulsar_broker(pulsar, admin_url, namespace) as broker:
             return await measure_pulsar_streams(broker, PulsarStreamSettings(messages, size, intervals))
 
-    stolen = StolenTime()
-    for report in run_measurement(measure()):
-        print_report(stolen.noted(report), as_json=json)
+    print_measured(lambda: run_measurement(measure()), as_json=json)

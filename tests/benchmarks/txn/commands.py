@@ -10,13 +10,11 @@ from tidelog_server.commands.bench.common import (
     FolderOption,
     JsonOption,
     SizeOption,
-    bench_folder,
+    bench_target,
     print_measured,
     run_measurement,
     settings_for,
 )
-from tidelog_server.commands.bench.report import print_report
-from tidelog_server.commands.bench.stolen_time import StolenTime
 
 
 def txn(
@@ -38,15 +36,13 @@ def txn(
     """
     from benchmarks.txn.large_txn import LargeTxnSettings, measure_large_txn
     from benchmarks.txn.txn import TxnSettings, measure_txn
-    from tidelog_server.commands.bench.server_process import running_target
 
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
         for channels, vchannels in ((1, 1), (2, 4)):
             settings = TxnSettings(transactions, messages, size, concurrency, channels, vchannels)
-            stolen = StolenTime()
-            print_report(stolen.noted(run_measurement(measure_txn(target, settings))), as_json=json)
+            print_measured(lambda: run_measurement(measure_txn(target, settings)), as_json=json)  # noqa: B023 - run at once
     if large_mib:
         # Its own server, so that the reported memory is that of this transaction.
         large = LargeTxnSettings(large_mib, size)
-        with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+        with bench_target(endpoint, folder, settings_for(size)) as (target, _):
             print_measured(lambda: run_measurement(measure_large_txn(target, large)), as_json=json)

@@ -89,6 +89,11 @@ def make_pair(
     return Pair(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate for loopback that is its own authority, and its key; return their paths."""
+    return make_pair("server", is_authority=True, has_loopback=True).write(folder, "self-signed")
+
+
 @dataclass(frozen=True)
 class Authority:
     """A certificate authority, and the files of a server that it vouches for."""

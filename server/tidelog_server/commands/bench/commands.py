@@ -1,7 +1,8 @@
 """``tidelog bench``: each benchmark is compared with its floor and starts its own server."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -15,16 +16,18 @@ from tidelog_server.commands.bench.common import (
     JsonOption,
     MessagesOption,
     SizeOption,
-    bench_folder,
+    bench_target,
     counted,
     per_batch_of,
     print_measured,
     run_measurement,
     settings_for,
 )
-from tidelog_server.commands.bench.report import print_report
-from tidelog_server.commands.bench.stolen_time import StolenTime
+from tidelog_server.commands.bench.report import Report
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
+
+if TYPE_CHECKING:
+    from tidelog_server.commands.bench.server_process import Target
 
 SINGLE_MESSAGES: Final = 100_000
 
@@ -62,7 +65,6 @@ def append(
 ) -> None:
     """Measure durable messages per second; from 10,000,000 messages on, also rate over time, seeks and a restart."""
     from tidelog_server.commands.bench.measures.append import AppendSettings, measure_append
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = AppendSettings(
         messages=messages or (SINGLE_MESSAGES if single else default_messages(size)),
@@ -75,7 +77,7 @@ def append(
         has_stalled_follower=stalled_follower,
     )
     server_settings = {"storage.durability": durability, **settings_for(size)}
-    with bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
+    with bench_target(endpoint, folder, server_settings) as (target, bench):
         print_measured(lambda: run_measurement(measure_append(target, bench, settings)), as_json=json)
 
 
@@ -89,9 +91,8 @@ def latency(
 ) -> None:
     """Measure the latency of single synced appends, in microseconds."""
     from tidelog_server.commands.bench.measures.latency import measure_latency
-    from tidelog_server.commands.bench.server_process import running_target
 
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
         print_measured(
             lambda: run_measurement(measure_latency(target, bench, messages=messages, size=size)), as_json=json
         )
@@ -109,10 +110,9 @@ def scan(
 ) -> None:
     """Measure messages per second into Python bytes, and megabytes per second as raw batches."""
     from tidelog_server.commands.bench.measures.scan import measure_scan
-    from tidelog_server.commands.bench.server_process import running_target
 
     per_batch = per_batch_of(size, batch_messages, batch_bytes)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+    with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
         print_measured(
             lambda: run_measurement(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
             as_json=json,
@@ -141,22 +141,23 @@ def mailbox(
     """
     from tidelog_server.commands.bench.measures.mailbox import MailboxSettings, measure_mailbox
     from tidelog_server.commands.bench.measures.mailbox_waiting import measure_waiting
-    from tidelog_server.commands.bench.server_process import running_target
 
     settings = MailboxSettings(cycles, size, batch_messages, in_flight, workers, worker_cycles, fetches, waiting)
-    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-        stolen = StolenTime()
+
+    def cycled(target: "Target") -> Sequence[Report]:
         with counted("cycles", cycles + worker_cycles) as advance:
-            reports = run_measurement(measure_mailbox(target, settings, advance))
-        for report in reports:
-            print_report(stolen.noted(report), as_json=json)
+            return run_measurement(measure_mailbox(target, settings, advance))
+
+    def waited(target: "Target") -> Report:
+        with counted("messages", waiting) as advance:
+            return run_measurement(measure_waiting(target, settings, advance))
+
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
+        print_measured(lambda: cycled(target), as_json=json)
     if waiting:
         # Its own server, so that the reported memory is that of the waiting messages.
-        with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
-            stolen = StolenTime()
-            with counted("messages", waiting) as advance:
-                report = run_measurement(measure_waiting(target, settings, advance))
-            print_report(stolen.noted(report), as_json=json)
+        with bench_target(endpoint, folder, settings_for(size)) as (target, _):
+            print_measured(lambda: waited(target), as_json=json)
 
 
 def default_messages(size: int) -> int:

@@ -2,10 +2,10 @@
 
 import signal
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -17,6 +17,9 @@ from tidelog_cli.output.records import show_progress
 from tidelog_server.commands.bench.report import Report, print_report
 from tidelog_server.commands.bench.stolen_time import StolenTime
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
+
+if TYPE_CHECKING:
+    from tidelog_server.commands.bench.server_process import Target
 
 EndpointOption = Annotated[
     str | None,
@@ -39,10 +42,12 @@ _Result = TypeVar("_Result")
 DEFAULT_BATCH_BYTES: Final = 1 << 20
 
 
-def print_measured(measure: Callable[[], Report], *, as_json: bool) -> None:
-    """Print the report that ``measure`` returns, with the share of CPU that was stolen meanwhile."""
+def print_measured(measure: Callable[[], Report | Iterable[Report]], *, as_json: bool) -> None:
+    """Print the reports that ``measure`` returns, each with the share of CPU that was stolen since its call."""
     stolen = StolenTime()
-    print_report(stolen.noted(measure()), as_json=as_json)
+    measured = measure()
+    for report in [measured] if isinstance(measured, Report) else measured:
+        print_report(stolen.noted(report), as_json=as_json)
 
 
 def run_measurement(measurement: Coroutine[None, None, _Result]) -> _Result:
@@ -88,6 +93,16 @@ def bench_folder(parent: Path) -> Iterator[Path]:
             yield Path(path)
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextmanager
+def bench_target(endpoint: str | None, parent: Path, settings: Mapping[str, str]) -> Iterator[tuple["Target", Path]]:
+    """Yield the server at ``endpoint``, or a new one, and a new temporary folder, which also has the server's data."""
+    # Imported late: it needs psutil, and this module is imported to print help.
+    from tidelog_server.commands.bench.server_process import running_target
+
+    with bench_folder(parent) as folder, running_target(endpoint, folder, settings) as target:
+        yield target, folder
 
 
 def _interrupt(*_: object) -> None:
