@@ -78,12 +78,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
     return _Scheduling(config, log)
 
 
-_SCOPES = {"tests/integration/spark/": "spark", "tests/tidy/": "tidy"}
+_SCOPES = {
+    "tests/integration/backup/test_whole_state.py": "whole-state",
+    "tests/integration/spark/": "spark",
+    "tests/tidy/": "tidy",
+}
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
-    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, a Pulsar, or
-    parsed files.
+    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, a Pulsar, data
+    folders, or parsed files.
 
     The mark ``xdist_group`` does not do that with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
     each worker started its own Spark.
