@@ -578,7 +578,8 @@ class Broadcasts:
     def _recovered_tick(self, task: Task) -> int:
         """Return the tick of a pending broadcast's message in the log; 0 if the message is missing."""
         window = self._node.shared.producers.window(window_key(task.record.vchannel_ids[0], task.record.broadcast_id))
-        return 0 if window is None else window.result(1).first_tick
+        # A restore to a tick between the acceptance and the message has left a window without a result.
+        return 0 if window is None else window.last_tick
 
 
 def _acquired(conflict: Conflict) -> ResourceAcquiredError:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, ProducerSequence
+from tidelog import AsyncClient, BroadcastState, Client, ProducerSequence
 from tidelog_cli.connection import refused
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_cli.output.rate_meter import RateMeter
@@ -28,9 +28,12 @@ from tidelog_server.commands.backup import _create
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_testing.loads.every_table import broadcast_until_killed
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load
 from tidelog_testing.loads.workload import until
+from tidelog_testing.oracles.store_rows import rows_of
 from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.servers.processes import ServerProcess
 
 COUNT = RateMeter(0)
 HISTORY = MailboxHistory(MailboxEvents())
@@ -253,6 +256,29 @@ async def test_a_store_restored_to_a_tick_goes_on_as_if_the_rest_had_never_been(
         assert [message.payload for message in consumed.messages] == [b"two"]
     async with running_server(tmp_path / "restored") as server, AsyncClient(server.grpc_endpoint) as client:
         assert [bytes(payload) async for batch in client.scan("c") for payload in batch.payloads] == [b"1", b"two"]
+
+
+def test_a_restore_to_a_tick_between_a_broadcast_and_its_message_appends_the_message(tmp_path: Path) -> None:
+    log, made = tmp_path / "log", tmp_path / "made"
+    with ServerProcess(log, env={"TIDELOG_FAILPOINT": "broadcast_appended"}) as server:
+        with Client(server.grpc) as client:
+            client.create_channel("pending", vchannels=2)
+        broadcast_until_killed(server.grpc)
+        server.wait()
+    # The message is in the log, and the metadata has the broadcast as accepted.
+    [((_, broadcast_id), tick)] = rows_of(log)["broadcasts"].items()
+    made.mkdir()
+    report = asyncio.run(replay(log, made, broadcast_id, COUNT, HISTORY))
+    assert broadcast_id < tick
+    assert (report.kept_messages, report.removed_messages, report.removed_broadcasts) == (0, 2, 0)
+
+    for _ in range(2):
+        with ServerProcess(made) as server, Client(server.grpc) as client:
+            [found] = client.list_broadcasts()
+            assert (found.broadcast_id, found.state) == (broadcast_id, BroadcastState.WAIT_ACK)
+            for lane in ("pending/0", "pending/1"):
+                with client.scan(lane) as scan:
+                    assert [bytes(payload) for batch in scan for payload in batch.payloads] == [b"pending"]
 
 
 async def test_a_later_backup_shares_what_did_not_change(tmp_path: Path) -> None:
