@@ -311,15 +311,12 @@ class DeliveryFeed:
     async def _fetch_once(self, count: int, by_s: float) -> Any:
         # A server that works answers a fetch after its wait, if no message has come.
         wait_s = min(_WAIT_S, self._retry.give_up_s / 2)
-        scope: asyncio.Timeout | None = None
-        try:
-            async with answer_by(by_s) as scope:
-                return await self._mailbox.fetch_response(count, lease=self._leases.lease_s, wait=wait_s)
-        except TimeoutError as error:
-            if isinstance(error, TidelogError) or scope is None or not scope.expired():
-                raise
-            text = f"the server did not answer the worker of {self._mailbox.name} for {self._retry.give_up_s:.1f} s"
-            raise UnavailableError(f"{text}: check it, or raise Retry.give_up_s") from error
+        async with answer_by(by_s, self._silence):
+            return await self._mailbox.fetch_response(count, lease=self._leases.lease_s, wait=wait_s)
+
+    def _silence(self) -> UnavailableError:
+        text = f"the server did not answer the worker of {self._mailbox.name} for {self._retry.give_up_s:.1f} s"
+        return UnavailableError(f"{text}: check it, or raise Retry.give_up_s")
 
     def _fail(self, error: TidelogError) -> None:
         self._failure = error

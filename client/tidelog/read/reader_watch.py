@@ -184,14 +184,8 @@ class Patience:
         Raises:
             UnavailableError: The server did not answer in time. The block was cancelled.
         """
-        scope: asyncio.Timeout | None = None
-        try:
-            async with answer_by(self.give_up_at_s + extra_s) as scope:
-                yield
-        except TimeoutError as error:
-            if isinstance(error, TidelogError) or scope is None or not scope.expired():
-                raise
-            raise self.silence() from error
+        async with answer_by(self.give_up_at_s + extra_s, self.silence):
+            yield
 
     def silence(self) -> UnavailableError:
         """Return the error of a server that did not answer in time."""

@@ -5,16 +5,21 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from tidelog.errors import TidelogError
+
 LATE_S: Final = 1.0
 """A timer that is later than this was held up by a pause of the program: answers may be waiting, and get as long."""
 
 
 @asynccontextmanager
-async def answer_by(when_s: float) -> AsyncGenerator[asyncio.Timeout, None]:
-    """Cancel the block at ``when_s``, by the event loop's clock, as ``asyncio.timeout_at``; yield its scope.
+async def answer_by(when_s: float, silence: Callable[[], TidelogError]) -> AsyncGenerator[None, None]:
+    """Run a block that waits for a server until ``when_s``, by the event loop's clock; then cancel it.
 
     After a pause of the program, or of its event loop, the block has ``LATE_S`` more, for answers that have arrived
     meanwhile.
+
+    Raises:
+        TidelogError: What ``silence`` returns, at the end of the time.
     """
     loop = asyncio.get_running_loop()
     scope = asyncio.timeout(None)
@@ -23,12 +28,18 @@ async def answer_by(when_s: float) -> AsyncGenerator[asyncio.Timeout, None]:
         now_s = loop.time()
         scope.reschedule(now_s + LATE_S if now_s > when_s + LATE_S else now_s)
 
-    async with scope:
-        timer = loop.call_at(when_s, expire)
-        try:
-            yield scope
-        finally:
-            timer.cancel()
+    try:
+        async with scope:
+            timer = loop.call_at(when_s, expire)
+            try:
+                yield
+            finally:
+                timer.cancel()
+    except TimeoutError as error:
+        # DeadlineError is one too.
+        if isinstance(error, TidelogError) or not scope.expired():
+            raise
+        raise silence() from error
 
 
 class Alarm:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import grpc.aio
 
-from tidelog.errors import TidelogError, UnavailableError
+from tidelog.errors import UnavailableError
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.status import error_of_status
@@ -132,14 +132,12 @@ async def _next_answer(transport: Transport, call: Any, by_s: float | None, *, i
     if by_s is None:
         async with transport.calls.entered(holds_close=False):
             return await call.read()
-    scope: asyncio.Timeout | None = None
-    try:
-        async with answer_by(by_s) as scope, transport.calls.entered(holds_close=False):
-            return await call.read()
-    except TimeoutError as error:
-        if isinstance(error, TidelogError) or scope is None or not scope.expired():
-            raise
-        raise UnavailableError(
+
+    def silence() -> UnavailableError:
+        return UnavailableError(
             f"the server at {transport.endpoint} stopped answering: check it, or raise timeout_s or Retry.give_up_s",
             effect="none" if is_read else "unknown",
-        ) from error
+        )
+
+    async with answer_by(by_s, silence), transport.calls.entered(holds_close=False):
+        return await call.read()

@@ -17,12 +17,14 @@ from tidelog_server.commands.bench.common import (
     settings_for,
 )
 
+_VchannelsOption = Annotated[int, typer.Option(min=1, help="Number of vchannels.")]
+
 
 def spark(
     *,
     messages: MessagesOption = 5_000_000,
     size: SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
+    vchannels: _VchannelsOption = 4,
     endpoint: EndpointOption = None,
     folder: FolderOption = Path(),
     json: JsonOption = False,
@@ -41,7 +43,7 @@ def pipeline(
     *,
     messages: MessagesOption = 2_000_000,
     size: SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
+    vchannels: _VchannelsOption = 4,
     endpoint: EndpointOption = None,
     folder: FolderOption = Path(),
     json: JsonOption = False,
@@ -60,7 +62,7 @@ def stream(
     *,
     rate: Annotated[int, typer.Option(min=50, help="Messages appended per second.")] = 200_000,
     size: SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
+    vchannels: _VchannelsOption = 4,
     seconds: Annotated[int, typer.Option(min=1, help="Seconds of appends.")] = 30,
     trigger: Annotated[float, typer.Option(min=0.1, help="Trigger interval of micro-batches, in seconds.")] = 2.0,
     endpoint: EndpointOption = None,

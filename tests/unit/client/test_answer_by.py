@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 
+from tidelog.errors import DeadlineError, UnavailableError
 from tidelog.transport.patience_scope import LATE_S, Alarm, answer_by
+
+
+def silence() -> UnavailableError:
+    return UnavailableError("silent")
 
 
 async def test_a_wait_ends_at_its_deadline() -> None:
     loop = asyncio.get_running_loop()
     begin_s = loop.time()
 
-    with pytest.raises(TimeoutError):
-        async with answer_by(begin_s + 0.05):
+    with pytest.raises(UnavailableError, match="silent"):
+        async with answer_by(begin_s + 0.05, silence):
             await asyncio.Event().wait()
 
     assert 0.05 <= loop.time() - begin_s < LATE_S
@@ -27,7 +32,7 @@ async def test_an_answer_that_arrived_while_the_program_was_paused_is_received()
     # Due later than the deadline, but both are due once the pause is over.
     loop.call_later(0.1, answered.set)
 
-    async with answer_by(deadline_s):
+    async with answer_by(deadline_s, silence):
         await answered.wait()
 
 
@@ -35,11 +40,16 @@ async def test_a_wait_without_an_answer_ends_after_a_pause_too() -> None:
     loop = asyncio.get_running_loop()
     loop.call_later(0.01, time.sleep, LATE_S + 0.5)
 
-    with pytest.raises(TimeoutError):
-        async with answer_by(loop.time() + 0.05) as scope:
+    with pytest.raises(UnavailableError, match="silent"):
+        async with answer_by(loop.time() + 0.05, silence):
             await asyncio.Event().wait()
 
-    assert scope.expired()
+
+@pytest.mark.parametrize("error", [TimeoutError("of a caller"), DeadlineError("of a call")])
+async def test_a_timeout_within_a_wait_is_not_its_end(error: TimeoutError) -> None:
+    with pytest.raises(type(error), match="of a"):
+        async with answer_by(asyncio.get_running_loop().time() + 60, silence):
+            raise error
 
 
 async def test_an_alarm_rings_at_the_deadline_that_was_set_last() -> None:
