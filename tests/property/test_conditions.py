@@ -66,7 +66,7 @@ class Model:
         self.tokens = {"a/0": 0, "a/1": 0}
         self.submitted: list[Submitted] = []
 
-    def append(self, step: Append) -> None:
+    async def append(self, step: Append) -> None:
         last_tick, token = self.last_ticks[step.vchannel], self.tokens[step.vchannel]
         expected_last_tick = None if step.tick_error is None else max(0, last_tick + step.tick_error)
         expected_token = 0 if step.token_error is None else max(0, token + step.token_error)
@@ -79,7 +79,7 @@ class Model:
         refusal: Refusal = None
         try:
             conditions = Conditions(expected_last_tick, expected_token)
-            submitted = self.node.submit(step.vchannel, a_batch(*[b"m"] * step.count), conditions=conditions)
+            submitted = await self.node.submit(step.vchannel, a_batch(*[b"m"] * step.count), conditions=conditions)
         except FencingTokenMismatchError as error:
             refusal = (type(error), error.values["actual_fencing_token"])
         except LastTickMismatchError as error:
@@ -121,7 +121,7 @@ def test_conditions_are_a_compare_and_set(steps: list[Append | Fence | Wait]) ->
             for step in steps:
                 match step:
                     case Append():
-                        model.append(step)
+                        await model.append(step)
                     case Fence():
                         await model.fence(step)
                     case Wait():

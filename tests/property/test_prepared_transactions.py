@@ -143,7 +143,7 @@ class Model:
             content = b"%d-%d" % (session.txn_id, len(batches))
             place, target = BatchOfTxn(session.txn_id, CLIENT, 0), node.directory.find(vchannel)
             create = partial(StagingAppend, transactions, place, target, a_batch(content))
-            Submitted(create).submit()
+            await Submitted(create).submit(node.log.shared)
             batches.append((vchannel, content))
         version = None if step.ahead is None else self.version_at(step.app_id, step.ahead)
         app = AppVersion(step.app_id, version)

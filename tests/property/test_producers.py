@@ -103,7 +103,7 @@ class Model:
             return SequenceForgottenError
         return SequenceReusedError if step.is_other_content else producer.ticks[sequence - 1]
 
-    def append(self, node: Node, step: Append) -> None:
+    async def append(self, node: Node, step: Append) -> None:
         producer = self.producers[step.who]
         sequence = max(1, len(producer.ticks) + 1 + step.offset)
         epoch = max(0, producer.epoch + step.epoch_offset)
@@ -112,7 +112,7 @@ class Model:
         vchannel, name = step.who
         found: type[TidelogServerError] | int | None = None
         try:
-            submitted = node.submit(vchannel, a_batch(content), producer=ProducerSequence(name, epoch, sequence))
+            submitted = await node.submit(vchannel, a_batch(content), producer=ProducerSequence(name, epoch, sequence))
         except (ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError) as error:
             found = type(error)
         else:
@@ -162,7 +162,7 @@ async def check_steps(steps: list[Append | Open | Restart]) -> None:
             while rest:
                 match rest.pop(0):
                     case Append() as step:
-                        model.append(node, step)
+                        await model.append(node, step)
                     case Open() as step:
                         await model.open(node, step)
                     case Restart():
@@ -247,29 +247,29 @@ def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_r
         async with running_node(store, metadata=metadata) as node:
             await node.create("a", 2)
             for producer in first.values():
-                await node.submit("a/0", a_batch(b"1"), producer=producer).acknowledged()
+                await node.append("a/0", a_batch(b"1"), producer=producer)
             for number in range(3):
                 await node.vchannels.open_producer("a/1", f"p{number}")
         for _ in range(2):
             async with running_node(store, metadata=metadata) as node:
                 for producer in first.values():
                     with pytest.raises(ProducerForgottenError) as refused:
-                        node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
+                        await node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
                     assert refused.value.effect is Effect.UNKNOWN
                 # A name that may have been evicted is refused for any batch; the other one is new.
                 with pytest.raises(ProducerForgottenError):
-                    node.submit("a/0", a_batch(b"1"), producer=first["load"])
+                    await node.submit("a/0", a_batch(b"1"), producer=first["load"])
                 with pytest.raises(ProducerForgottenError):
                     await node.vchannels.open_producer("a/0", "load")
                 with pytest.raises(ProducerFencedError):
-                    node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
+                    await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
                 _, lane = node.directory.find("a/0")
                 assert len(node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)) == 2
         async with running_node(store, metadata=metadata) as node:
-            await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1)).acknowledged()
+            await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1))
             window = await node.vchannels.open_producer("a/0", "load", accept_forgotten=True)
             assert (window.epoch, window.last_sequence) == (1, 0)
-            await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1)).acknowledged()
+            await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
 
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
     asyncio.run(check())
@@ -312,14 +312,15 @@ def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) 
             await node.create("a")
             store.may_sync.clear()
             burst = [
-                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1)) for number in range(100)
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
+                for number in range(100)
             ]
             store.may_sync.set()
             for submitted in burst:
                 await submitted.acknowledged()
             assert len(node.log.shared.producers) == 100
             for number in range(10):
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~q{number}", 0, 1)).acknowledged()
+                await node.append("a", a_batch(b"1"), producer=ProducerSequence(f"~q{number}", 0, 1))
             assert len(node.log.shared.producers) == 3
             assert len(without_marks(node)) == 3
 
@@ -333,10 +334,10 @@ def test_one_with_a_batch_in_flight_is_not_forgotten(monkeypatch: pytest.MonkeyP
         async with running_node(store) as node:
             await node.create("a")
             store.may_sync.clear()
-            first = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+            first = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
             for number in range(5):
-                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
-            again = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
+            again = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
             assert again.append.is_duplicate
             assert not again.append.settled
             store.may_sync.set()
@@ -350,7 +351,7 @@ def test_a_channel_takes_its_producers_with_it() -> None:
     async def check() -> None:
         async with running_node(FaultyStore()) as node:
             await node.create("a")
-            await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)).acknowledged()
+            await node.append("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
             await node.lifecycle.destroy(["a"], ignore_missing=False)
             assert len(node.log.shared.producers) == 0
             assert node.log.store.producer_windows() == {}
@@ -362,7 +363,9 @@ def test_a_repeated_batch_shares_the_failure_of_the_first_one() -> None:
     async def check() -> None:
         async with running_node(FaultyStore(fails_at_sync=1)) as node:
             await node.create("a")
-            first, again = (node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(2))
+            first, again = [
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(2)
+            ]
             assert (await first.outcome()).failure is not None
             assert (await again.outcome()).failure is (await first.outcome()).failure
 
@@ -375,7 +378,9 @@ def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
         async with running_node(store) as node:
             await node.create("a")
             store.may_sync.clear()
-            submitted = [node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(5_000)]
+            submitted = [
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(5_000)
+            ]
             store.may_sync.set()
             assert len({await each.acknowledged() for each in submitted}) == 1
             assert not node.failures
@@ -394,7 +399,7 @@ def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
         store = BrokenStore()
         async with running_node(store) as node:
             await node.create("a")
-            submitted = node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
+            submitted = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
             with pytest.raises(StorageFailedError):
                 await node.vchannels.open_producer("a", "p")
             assert (await submitted.outcome()).failure is not None
@@ -409,13 +414,13 @@ def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
         async with running_node(store) as node:
             await node.create("a")
             store.may_sync.clear()
-            first = node.submit("a", a_batch(b"1"))
+            first = await node.submit("a", a_batch(b"1"))
             await asyncio.to_thread(store.has_written.wait)
             fencing = asyncio.ensure_future(node.vchannels.fence("a", 8))
             # It is submitted in the first iteration of the loop; in the second its task waits and can be cancelled.
             for _ in range(3):
                 await asyncio.sleep(0)
-            behind = node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))
+            behind = await node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))
             await node.tasks.close()
             fencing.cancel()
             store.may_sync.set()

@@ -83,7 +83,7 @@ async def fill(node: Node, plan: list[tuple[str, list[int]]]) -> list[Stored]:
     submitted = []
     for vchannel, types in plan:
         batch = a_batch(*[Message(str(index).encode(), type=number) for index, number in enumerate(types)])
-        submitted.append((vchannel, types, node.submit(vchannel, batch)))
+        submitted.append((vchannel, types, await node.submit(vchannel, batch)))
     return [Stored(await append.acknowledged(), vchannel, tuple(types)) for vchannel, types, append in submitted]
 
 

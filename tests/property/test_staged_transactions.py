@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.batch import Conditions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.commit import CommitTerms
-from tidelog_server.txn.staged import Committed, StagingAppend
+from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
@@ -46,6 +46,7 @@ VCHANNELS: Final = ("a/0", "a/1", "b/0")
 SLOTS: Final = st.integers(0, 1)
 KEEPALIVE_S: Final = 100.0
 CLIENT: Final = Caller("", "client")
+_Result = TypeVar("_Result")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -264,7 +265,7 @@ class Model:
         place, target = BatchOfTxn(txn.txn_id, CLIENT, sequence), node.directory.find(step.vchannel)
         batch = a_batch(*[content] * count)
         submitted = Submitted(lambda settle: StagingAppend(node.transactions, place, target, batch, settle))
-        check(submitted.submit, wanted)
+        await check_async(submitted.submit(node.log.shared), wanted)
         if txn.state == "open":
             txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         if wanted is None:
@@ -331,11 +332,9 @@ def check(call: Callable[[], object], wanted: type[TidelogServerError] | None) -
     assert (refusal and type(refusal)) is wanted, (refusal, wanted)
 
 
-async def check_async(
-    call: Coroutine[Any, Any, Committed], wanted: type[TidelogServerError] | None
-) -> Committed | None:
+async def check_async(call: Coroutine[Any, Any, _Result], wanted: type[TidelogServerError] | None) -> _Result | None:
     """As ``check``; return what the call returned."""
-    outcome: Committed | None = None
+    outcome: _Result | None = None
     refusal: TidelogServerError | None = None
     try:
         outcome = await call

@@ -91,22 +91,22 @@ class Model:
     numbered: dict[str, list[Done]] = field(default_factory=lambda: {name: [] for name in VCHANNELS})
     waiting: list[Submitted] = field(default_factory=list)
 
-    def append(self, node: Node, step: Append) -> None:
+    async def append(self, node: Node, step: Append) -> None:
         payloads = [b"plain"] * step.count
-        submitted = node.submit(step.vchannel, a_batch(*payloads))
+        submitted = await node.submit(step.vchannel, a_batch(*payloads))
         self.waiting.append(submitted)
         tick = submitted.append.entries[0].base_tick
         self.rows += [(tick + i, step.vchannel, payload, 0) for i, payload in enumerate(payloads)]
 
-    def transact(self, node: Node, step: Transact) -> None:
+    async def transact(self, node: Node, step: Transact) -> None:
         first = step.parts[0][0]
         done = self.numbered[first]
         sequence = None if step.offset is None else max(1, len(done) + 1 + step.offset)
         if sequence is not None and sequence <= len(done):
-            self.repeat(node, done[sequence - 1], sequence, is_other_content=step.is_other_content)
+            await self.repeat(node, done[sequence - 1], sequence, is_other_content=step.is_other_content)
             return
         content = b"%d" % len(self.rows)
-        submitted, error = submit(node, step, content, sequence)
+        submitted, error = await submit(node, step, content, sequence)
         if sequence is not None and sequence > len(done) + 1:
             assert error is SequenceGapError
             return
@@ -126,8 +126,8 @@ class Model:
                 self.rows += [(tick + i, vchannel, content, txn_id) for i in range(count)]
                 tick += count
 
-    def repeat(self, node: Node, done: Done, sequence: int, *, is_other_content: bool) -> None:
-        submitted, error = submit(node, done.step, done.content + b"!" * is_other_content, sequence)
+    async def repeat(self, node: Node, done: Done, sequence: int, *, is_other_content: bool) -> None:
+        submitted, error = await submit(node, done.step, done.content + b"!" * is_other_content, sequence)
         if is_other_content:
             assert error is SequenceReusedError
             return
@@ -150,7 +150,7 @@ class Model:
                 assert await scanned(node, end_tick, cuts_transactions=True) == whole
 
 
-def submit(
+async def submit(
     node: Node, step: Transact, content: bytes, sequence: int | None
 ) -> tuple[Submitted | None, type[Exception] | None]:
     """Submit a transaction; return it, or the error that refused it."""
@@ -164,7 +164,7 @@ def submit(
     options = AppendOptions(producer=producer)
     submitted = Submitted(lambda settle: TxnAppend(node.log.shared, parts, options, settle))
     try:
-        submitted.submit()
+        await submitted.submit(node.log.shared)
     except (LastTickMismatchError, SequenceGapError, SequenceReusedError) as error:
         return None, type(error)
     return submitted, None
@@ -205,9 +205,9 @@ async def check_steps(steps: list[Append | Transact | Restart], ring_bytes: int)
             while rest:
                 match rest.pop(0):
                     case Append() as step:
-                        model.append(node, step)
+                        await model.append(node, step)
                     case Transact() as step:
-                        model.transact(node, step)
+                        await model.transact(node, step)
                     case Restart():
                         break
             await model.check(node)

@@ -12,6 +12,7 @@ from tidelog_server.core.ticks import Tick
 from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import UNCONDITIONAL, AppendOptions, Batch, Conditions
 from tidelog_server.log.batch_append import BatchAppend
+from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
@@ -40,7 +41,7 @@ class Node(ServerNode):
         """Create a channel."""
         await self.lifecycle.create([name], 0, vchannels, Owner(), if_not_exists=False)
 
-    def submit(
+    async def submit(
         self,
         vchannel: str,
         batch: Batch,
@@ -49,19 +50,18 @@ class Node(ServerNode):
         conditions: Conditions = UNCONDITIONAL,
         producer: ProducerSequence | None = None,
     ) -> "Submitted":
-        """Append without waiting for the outcome."""
+        """Append without waiting for the outcome. Raises TidelogServerError if it is refused."""
         options = AppendOptions(needs_sync, conditions=conditions, producer=producer)
         target = self.directory.find(vchannel)
         submitted = Submitted(lambda settle: BatchAppend(target, batch, options, settle))
-        submitted.submit()
+        await submitted.submit(self.log.shared)
         return submitted
 
-    async def append(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> Tick:
+    async def append(
+        self, vchannel: str, batch: Batch, *, needs_sync: bool = True, producer: ProducerSequence | None = None
+    ) -> Tick:
         """Append, and return the tick of the first message once it is acknowledged."""
-        target, options = self.directory.find(vchannel), AppendOptions(needs_sync)
-        submitted = Submitted(lambda settle: BatchAppend(target, batch, options, settle))
-        # Waits for ticks: on a busy machine the oracle may need a moment to extend its bound.
-        await self.log.shared.submit(submitted.append)
+        submitted = await self.submit(vchannel, batch, needs_sync=needs_sync, producer=producer)
         return await submitted.acknowledged()
 
 
@@ -73,10 +73,13 @@ class Submitted:
         self._settled = asyncio.Event()
         self.append = create(lambda _: self._settled.set())
 
-    def submit(self) -> None:
-        """Submit it at once. Raises TidelogServerError."""
-        is_submitted = self.append.try_submit()
-        assert is_submitted, "the oracle had no ticks ready"
+    async def submit(self, shared: LogContext) -> None:
+        """Submit it as the node does. Raises TidelogServerError.
+
+        It is submitted before this first waits, unless the oracle has no ticks: on a busy machine, it may need a moment
+        to extend its bound.
+        """
+        await shared.submit(self.append)
 
     async def outcome(self) -> TickedAppend:
         """Return the append once its outcome is known."""

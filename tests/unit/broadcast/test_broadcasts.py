@@ -372,7 +372,7 @@ async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.Mon
     store = LastingStore()
     async with running_node(store) as node:
         await prepare(node)
-        node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
+        await node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
         await node.broadcasts.broadcast(a_broadcast(LANES))
         async with asyncio.timeout(5):
             while windows(store):

@@ -12,14 +12,15 @@ import structlog
 
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
-from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES, TICK_SAVE_AHEAD_MS
+from tidelog_server.core.ticks import compose
 from tidelog_server.log.append import Append
 from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch
-from tidelog_testing.parts.clocks import SteppedClock
+from tidelog_testing.parts.clocks import SetClock, SteppedClock
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore
 
@@ -37,7 +38,7 @@ async def written_and_not_synced(node: Node, store: FaultyStore) -> Submitted:
     """Append to a new channel ``a``, and return while the sync is delayed."""
     await node.create("a")
     store.may_sync.clear()
-    append = node.submit("a", a_batch(b"x"))
+    append = await node.submit("a", a_batch(b"x"))
     await until(store, 1)
     return append
 
@@ -48,7 +49,7 @@ async def test_appends_are_written_in_the_order_of_their_ticks() -> None:
         await node.create("a", 2)
         await node.create("b")
         settled: list[int] = []
-        appends = [node.submit(["a/0", "b/0", "a/1"][number % 3], a_batch(b"x")) for number in range(3_000)]
+        appends = [await node.submit(["a/0", "b/0", "a/1"][number % 3], a_batch(b"x")) for number in range(3_000)]
         for append in await outcomes(appends):
             assert append.failure is None
             settled.append(append.entries[0].base_tick)
@@ -62,9 +63,9 @@ async def test_what_arrives_during_a_sync_shares_the_next_groups() -> None:
     async with running_node(store) as node:
         await node.create("a")
         store.may_sync.clear()
-        appends = [node.submit("a", a_batch(b"first"))]
+        appends = [await node.submit("a", a_batch(b"first"))]
         await until(store, 1)
-        appends += [node.submit("a", a_batch(b"x")) for _ in range(500)]
+        appends += [await node.submit("a", a_batch(b"x")) for _ in range(500)]
         store.may_sync.set()
         await outcomes(appends)
         # One for the appends that arrived during the first sync; perhaps one more for those of the second loop step.
@@ -77,7 +78,7 @@ async def test_producers_that_are_opened_together_share_a_write_and_a_sync_with_
         append = await written_and_not_synced(node, store)
         opened = [asyncio.ensure_future(node.vchannels.open_producer("a", f"p{number}")) for number in range(100)]
         await asyncio.sleep(0)
-        later = node.submit("a", a_batch(b"x"))
+        later = await node.submit("a", a_batch(b"x"))
         store.may_sync.set()
         windows = await asyncio.gather(*opened)
         await outcomes([append, later])
@@ -104,7 +105,7 @@ async def test_an_append_that_takes_too_long_is_logged_and_of_several_in_a_secon
         with structlog.testing.capture_logs() as logs:
             for number, seconds in enumerate((0.05, 0.2, 0.3, 0.9), 1):
                 store.may_sync.clear()
-                append = node.submit("a/1", a_batch(b"x"))
+                append = await node.submit("a/1", a_batch(b"x"))
                 await until(store, number)
                 clock.now_s += seconds
                 store.may_sync.set()
@@ -139,7 +140,7 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
             session = await transactions.begin([target], 0, caller)
             place = BatchOfTxn(session.txn_id, caller, 0)
             staged = Submitted(lambda settle: StagingAppend(transactions, place, target, a_batch(b"staged"), settle))
-            staged.submit()
+            await staged.submit(node.log.shared)
             await staged.outcome()
             await transactions.commit(session.txn_id, caller, CommitTerms, 5.0)
             # Figures are recorded after the acknowledgement, in the next step.
@@ -157,8 +158,8 @@ async def test_a_group_is_bounded_in_bytes_and_batches() -> None:
         await node.create("a")
         store.may_sync.clear()
         large = a_batch(bytes(1 << 20))
-        appends = [node.submit("a", large) for _ in range(20)]
-        appends += [node.submit("a", a_batch(b"")) for _ in range(MAX_GROUP_BATCHES + 100)]
+        appends = [await node.submit("a", large) for _ in range(20)]
+        appends += [await node.submit("a", a_batch(b"")) for _ in range(MAX_GROUP_BATCHES + 100)]
         store.may_sync.set()
         await outcomes(appends)
     assert sum(map(len, store.written)) == len(appends)
@@ -196,7 +197,7 @@ async def test_one_append_that_asks_for_a_sync_gets_it_for_its_whole_group() -> 
     async with running_node(store) as node:
         await node.create("a")
         store.may_sync.clear()
-        appends = [node.submit("a", a_batch(b"x"), needs_sync=number == 50) for number in range(100)]
+        appends = [await node.submit("a", a_batch(b"x"), needs_sync=number == 50) for number in range(100)]
         store.may_sync.set()
         await outcomes(appends)
         assert max(store.synced) >= 51
@@ -222,18 +223,28 @@ async def test_jobs_run_between_groups_after_everything_before_them() -> None:
         seen: list[int] = []
         appends = []
         for number in range(1, 50):
-            appends.append(node.submit("a", a_batch(b"x")))
+            appends.append(await node.submit("a", a_batch(b"x")))
             if number % 10 == 0:
                 node.log.committer.submit_job(lambda: seen.append(store.head.sequence))
         await outcomes(appends)
         assert seen == [10, 20, 30, 40]
 
 
+async def test_an_append_waits_until_the_oracle_has_extended_its_bound() -> None:
+    clock = SetClock()
+    async with running_node(FaultyStore(), clock=clock) as node:
+        await node.create("a")
+        # Beyond the bound, as after a pause of the process.
+        clock.now_ms += 10 * TICK_SAVE_AHEAD_MS
+        submitted = await node.submit("a", a_batch(b"x"))
+        assert await submitted.acknowledged() == compose(clock.now_ms)
+
+
 async def test_closing_finishes_and_syncs_what_was_submitted() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
         await node.create("a")
-        appends = [node.submit("a", a_batch(b"x"), needs_sync=False) for _ in range(100)]
+        appends = [await node.submit("a", a_batch(b"x"), needs_sync=False) for _ in range(100)]
     assert all(append.failure is None for append in await outcomes(appends))
     assert store.synced[-1] == 100
 
@@ -242,9 +253,9 @@ async def failed_node_appends(node: Node, store: FaultyStore) -> list[Append]:
     await node.create("a")
     good = await node.append("a", a_batch(b"good"))
     store.may_sync.clear()
-    appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+    appends = [await node.submit("a", a_batch(b"x")) for _ in range(10)]
     await until(store, 2)
-    appends += [node.submit("a", a_batch(b"y")) for _ in range(10)]
+    appends += [await node.submit("a", a_batch(b"y")) for _ in range(10)]
     store.may_sync.set()
     settled = await outcomes(appends)
     log, vchannel = node.directory.find("a")
@@ -295,10 +306,10 @@ async def test_a_node_that_shuts_down_takes_nothing_new_and_finishes_the_rest() 
     async with running_node(store) as node:
         await node.create("a")
         store.may_sync.clear()
-        append = node.submit("a", a_batch(b"x"))
+        append = await node.submit("a", a_batch(b"x"))
         node.log.begin_shutdown()
         with pytest.raises(ShutdownError):
-            node.submit("a", a_batch(b"y"))
+            await node.submit("a", a_batch(b"y"))
         store.may_sync.set()
         assert await append.acknowledged()
 
@@ -321,10 +332,10 @@ async def test_a_busy_engine_is_waited_for_without_stopping_the_event_loop() -> 
     async with running_node(store) as node:
         await node.create("a")
         store.is_busy = True
-        appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+        appends = [await node.submit("a", a_batch(b"x")) for _ in range(10)]
         while store.asked_while_busy < 3:
             await asyncio.sleep(0)
-        appends += [node.submit("a", a_batch(b"y")) for _ in range(10)]
+        appends += [await node.submit("a", a_batch(b"y")) for _ in range(10)]
         job = node.log.committer.submit_job(lambda: store.head.sequence)
         assert store.written == []
         store.is_busy = False
@@ -349,7 +360,7 @@ async def test_jobs_do_not_hold_up_the_sync_of_what_needed_none() -> None:
 async def test_closing_twice_is_closing() -> None:
     async with running_node(FaultyStore()) as node:
         await node.create("a")
-        append = node.submit("a", a_batch(b"x"))
+        append = await node.submit("a", a_batch(b"x"))
         await asyncio.gather(node.log.close(), node.log.close())
         assert (await append.outcome()).failure is None
 
@@ -387,7 +398,7 @@ async def test_a_write_comes_behind_everything_submitted_before_it() -> None:
             may_end.wait(5)
 
         seen: list[int] = []
-        appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+        appends = [await node.submit("a", a_batch(b"x")) for _ in range(10)]
         behind_appends = asyncio.create_task(committer.write(lambda: seen.append(store.head.sequence)))
         await outcomes(appends)
         await behind_appends
@@ -453,12 +464,12 @@ async def test_a_defect_stops_the_log_and_acknowledges_nothing(
         await node.create("a")
         good = await node.append("a", a_batch(b"good"))
         monkeypatch.setattr(store, method, defect)
-        lost = node.submit("a", a_batch(b"x"))
+        lost = await node.submit("a", a_batch(b"x"))
         while not node.failures:
             await asyncio.sleep(0)
         assert kind.__name__ in node.failures[0].message
         with pytest.raises(StorageFailedError):
-            node.submit("a", a_batch(b"y"))
+            await node.submit("a", a_batch(b"y"))
         assert node.directory.find("a")[1].durable_tick == good
         assert (await lost.outcome()).failure is not None
         monkeypatch.undo()
@@ -488,7 +499,7 @@ async def append_alone(node: Node, clock: SteppedClock, number: int) -> None:
     """Append one message after the other, each a millisecond after the answer before."""
     for _ in range(number):
         clock.now_s += 0.001
-        append = await node.submit("a", a_batch(b"x")).outcome()
+        append = await (await node.submit("a", a_batch(b"x"))).outcome()
         assert append.failure is None
 
 
@@ -509,7 +520,7 @@ async def test_the_event_loop_syncs_the_appends_of_a_lone_caller() -> None:
         assert store.syncing[-AFTER_GROUPS - 2 :] == [here, *["tidelog-sync"] * AFTER_GROUPS, here]
         # So do appends that arrive together.
         clock.now_s += 0.001
-        await outcomes([node.submit("a", a_batch(b"x")) for _ in range(2)])
+        await outcomes([await node.submit("a", a_batch(b"x")) for _ in range(2)])
         await append_alone(node, clock, 1)
         assert store.syncing[-2:] == ["tidelog-sync"] * 2
     assert sum(map(len, store.written)) == store.synced[-1]
@@ -523,7 +534,7 @@ async def test_the_append_of_a_lone_caller_is_committed_in_the_step_that_submits
         committer = node.log.committer
         await append_alone(node, clock, AFTER_GROUPS - 1)
         clock.now_s += 0.001
-        early = node.submit("a", a_batch(b"x"))
+        early = await node.submit("a", a_batch(b"x"))
         committer.commit_lone()
         # Not yet known to be lone.
         assert not early.append.settled
@@ -532,7 +543,7 @@ async def test_the_append_of_a_lone_caller_is_committed_in_the_step_that_submits
         await append_alone(node, clock, 1)
         for _ in range(3):
             clock.now_s += 0.001
-            lone = node.submit("a", a_batch(b"x"))
+            lone = await node.submit("a", a_batch(b"x"))
             committer.commit_lone()
             assert lone.append.settled
             assert lone.append.failure is None
@@ -542,7 +553,7 @@ async def test_the_append_of_a_lone_caller_is_committed_in_the_step_that_submits
             await asyncio.sleep(0)
             assert len(store.written) == written
         clock.now_s += 0.001
-        several = [node.submit("a", a_batch(b"x")) for _ in range(2)]
+        several = [await node.submit("a", a_batch(b"x")) for _ in range(2)]
         committer.commit_lone()
         assert not any(each.append.settled for each in several)
         await outcomes(several)
@@ -558,9 +569,9 @@ async def test_a_failed_sync_on_the_event_loop_stops_the_log() -> None:
         await append_alone(node, clock, AFTER_GROUPS)
         store.fails_at_sync = len(store.synced) + 1
         clock.now_s += 0.001
-        failed = await node.submit("a", a_batch(b"x")).outcome()
+        failed = await (await node.submit("a", a_batch(b"x"))).outcome()
         assert isinstance(failed.failure, StorageFailedError)
         assert failed.failure.effect is Effect.UNKNOWN
         assert store.syncing[-1] == threading.current_thread().name
         with pytest.raises(StorageFailedError):
-            node.submit("a", a_batch(b"later"))
+            await node.submit("a", a_batch(b"later"))

@@ -67,7 +67,7 @@ async def test_a_cut_holds_all_that_was_acknowledged_and_nothing_that_begins_lat
             cut, splits = await node.planner.plan(
                 targets, PlanRequest(begin_tick=0, end_tick=0, min_splits=4, max_messages=50, max_bytes=1 << 62)
             )
-            after = node.submit("a/0", a_batch(b"later"))
+            after = await node.submit("a/0", a_batch(b"later"))
             assert cut < after.append.entries[0].base_tick
             assert all(tick < cut for ticks in before.values() for tick in ticks)
             cuts.append((cut, splits))
@@ -189,7 +189,7 @@ async def test_a_plan_ends_when_storage_fails_instead_of_waiting_for_ever() -> N
     async with running_node(store) as node:
         await created(node)
         store.may_sync.clear()
-        node.submit("b", a_batch(b"x"))
+        await node.submit("b", a_batch(b"x"))
         plan = asyncio.create_task(node.planner.plan([node.directory.find("b")], ALL))
         await asyncio.sleep(0)
         store.may_sync.set()
