@@ -102,7 +102,8 @@ async def storm(folder: Path, kills: int, seed: int) -> Load:
     with PulsarProcess(folder) as server:
         for name in TOPICS:
             server.create_topic(f"persistent://public/default/{name}")
-        async with PulsarBroker(server.url, admin_url=server.admin_url) as broker:
+        # On a busy machine, the broker is away for longer than the default of the timeout.
+        async with PulsarBroker(server.url, admin_url=server.admin_url, operation_timeout_s=int(WITHIN_S)) as broker:
             factory = AsyncPulsarMsgStreamFactory(broker)
             ticker = AsyncTimeTicker(broker, TOPICS, interval_ms=50)
             async with ticker:

@@ -111,7 +111,7 @@ class AsyncTimeTicker:
             self._task.cancel()
             await asyncio.wait((self._task,))
         held, self._held = self._held, {}
-        await asyncio.gather(*(self._broker.run(each.close, "closing", each.topic) for each in held.values()))
+        await asyncio.gather(*(self._broker.run_once(each.close, "closing", each.topic) for each in held.values()))
         await self._backend.aclose()
 
     async def _take_over(self, held: ExclusiveTopic) -> None:
@@ -144,7 +144,7 @@ class AsyncTimeTicker:
         """Write a tick to the topics that hold the last one, which proves that this ticker owns them, and to all."""
         content = b"%d" % tick
         writes = (
-            self._broker.run(partial(each.write, content), "recording a tick", each.topic)
+            self._broker.run_once(partial(each.write, content), "recording a tick", each.topic)
             for each in self._held.values()
         )
         await asyncio.gather(*writes)

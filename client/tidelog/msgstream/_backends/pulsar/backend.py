@@ -82,7 +82,7 @@ class PulsarBackend:
         for each in opened:
             # That of a topic that was deleted is closed.
             with suppress(ClosedError):
-                await self.broker.run(each.close, "closing a producer")
+                await self.broker.run_once(each.close, "closing a producer")
 
     async def _resolve(self, name: str) -> str:
         topic = self.broker.topic(name)

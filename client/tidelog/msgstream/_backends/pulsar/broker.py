@@ -12,16 +12,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from tidelog.errors import ClosedError, TidelogError
+from tidelog.errors import ClosedError, TidelogError, UnavailableError
 from tidelog.msgstream._backends.pulsar.admin import PulsarAdmin, checked_admin
 from tidelog.msgstream._backends.pulsar.handshake import Greeting, Proof, greet_within
 from tidelog.msgstream._backends.pulsar.library import error_of_exception, pulsar
 from tidelog.msgstream._backends.pulsar.names import full_topic
 from tidelog.transport.credentials import TlsOptions, TokenSource
+from tidelog.transport.retry import DEFAULT_RETRY, may_repeat
 
 DEFAULT_PULSAR_URL: Final = "pulsar://127.0.0.1:6650"
 DEFAULT_NAMESPACE: Final = "public/default"
 DEFAULT_OPERATION_TIMEOUT_S: Final = 30
+_CONNECT_WITHIN_MS: Final = 10_000
+"""Time after which an attempt to connect is given up, as by the library; less with a short operation timeout."""
 _MAX_CALLS: Final = 32
 """Calls of the library that wait at a time; further ones wait for a thread."""
 _log: Final = logging.getLogger("tidelog")
@@ -59,7 +62,8 @@ class PulsarBroker:
             namespace: Tenant and namespace of topics that are named without them.
             token: A token, or a function that returns one.
             tls: Files of TLS; ``pulsar+ssl://`` without them trusts the authorities of the system.
-            operation_timeout_s: Timeout of connecting, and of opening producers and readers.
+            operation_timeout_s: Timeout of connecting, and of opening producers and readers. While the broker is away,
+                calls are repeated until it has passed.
             log_file: File to which the library writes its own log, such as reconnects; by default it is discarded.
         """
         self.service_url = service_url
@@ -113,13 +117,46 @@ class PulsarBroker:
                 self._client = library.Client(
                     self.service_url,
                     operation_timeout_seconds=self._operation_timeout_s,
+                    # Several attempts fit into the timeout.
+                    connection_timeout_ms=min(_CONNECT_WITHIN_MS, self._operation_timeout_s * 1_000 // 3),
                     logger=logger,
                     **self._secrets(),
                 )
             return self._client
 
     async def run(self, call: Callable[[], _Result], what: str, topic: str = "") -> _Result:
-        """Run a call of the library on a thread, and return its result. Raises TidelogError."""
+        """Run a call of the library on a thread, and return its result; repeat it while the broker is away.
+
+        Why: the library repeats some steps by itself, but ends the call at once if, for example, a connection is not
+        established in time, as to a broker that has just started.
+
+        Args:
+            call: The call; it may be repeated.
+            what: What it does, such as ``finding a topic``.
+            topic: The topic; empty without one.
+
+        Raises:
+            UnavailableError: The broker was away until ``operation_timeout_s`` had passed.
+            TidelogError: The call failed.
+        """
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._operation_timeout_s
+        pauses_s = DEFAULT_RETRY.pauses_s()
+        while True:
+            try:
+                return await self.run_once(call, what, topic)
+            except UnavailableError as error:
+                pause_s = next(pauses_s)
+                if not may_repeat(error) or loop.time() + pause_s > ends_s:
+                    raise
+                _log.warning("%s waits for the broker: %s", what, error)
+                await asyncio.sleep(pause_s)
+
+    async def run_once(self, call: Callable[[], _Result], what: str, topic: str = "") -> _Result:
+        """Run a call of the library on a thread, and return its result; for a caller that repeats it by itself.
+
+        Raises TidelogError.
+        """
 
         def work() -> _Result:
             try:

@@ -71,15 +71,19 @@ class ExclusiveTopic:
         if self._producer is not None:
             return
         library, client = pulsar(), self._broker.client()
-        try:
-            self._retaining = subscribed(client, self.topic, _RETAINING)
-        except library.exceptions.TopicNotFound:
-            what = f"creating the topic {self.topic}, which the broker does not create by itself,"
-            self._broker.admin(what).create_topic(self.topic)
-            self._retaining = subscribed(client, self.topic, _RETAINING)
+        # An earlier attempt may have ended between the two.
+        self._retaining = self._retaining or self._subscribe(client)
         self._producer = client.create_producer(
             self.topic, access_mode=library.ProducerAccessMode.ExclusiveWithFencing, batching_enabled=False
         )
+
+    def _subscribe(self, client: Any) -> Any:
+        try:
+            return subscribed(client, self.topic, _RETAINING)
+        except pulsar().exceptions.TopicNotFound:
+            what = f"creating the topic {self.topic}, which the broker does not create by itself,"
+            self._broker.admin(what).create_topic(self.topic)
+            return subscribed(client, self.topic, _RETAINING)
 
     @_one_at_a_time
     def take_over(self) -> bytes | None:

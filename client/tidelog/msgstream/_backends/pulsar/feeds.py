@@ -96,7 +96,7 @@ class TopicFeed:
         if opened is not None:
             # It may have been closed with the broker.
             with suppress(ClosedError):
-                await self._broker.run(opened.close, "closing a reader", self._topic)
+                await self._broker.run_once(opened.close, "closing a reader", self._topic)
 
     def _answered(self, result: Any, message: Any) -> None:
         """Take the answer of a read. Must not raise: the library would end the process."""
@@ -146,7 +146,7 @@ class TopicFeed:
             )  # fmt: skip
 
         try:
-            reader = await self._broker.run(create, "opening a reader", topic)
+            reader = await self._broker.run_once(create, "opening a reader", topic)
         except TidelogError as error:
             self._error = error
         else:

@@ -11,7 +11,7 @@ import base64
 import json
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -118,8 +118,7 @@ class _Cursor:
 
     async def save(self, place: PulsarPlace) -> None:
         """Store a place; return once the broker has it."""
-        async with self._turn:
-            await self._broker.run(lambda: self._write(place), "storing a position", self._positions.topic)
+        await self._save(place, self._broker.run)
 
     def save_soon(self, place: PulsarPlace) -> None:
         """Store a place in the background. Raises the error of an earlier attempt."""
@@ -139,7 +138,7 @@ class _Cursor:
             if (place := self._wanted) is not None:
                 await self.save(place)
         finally:
-            await self._broker.run(self._disconnect, "closing a position", self._positions.topic)
+            await self._broker.run_once(self._disconnect, "closing a position", self._positions.topic)
             self._is_closing.clear()
 
     async def _save_wanted(self) -> None:
@@ -147,7 +146,7 @@ class _Cursor:
         pauses_s = DEFAULT_RETRY.pauses_s()
         while (place := self._wanted) is not None:
             try:
-                await self.save(place)
+                await self._save(place, self._broker.run_once)
             except TRANSIENT as error:
                 _log.warning("storing a position waits for the broker: %s", error)
                 if await self._is_closing_within(next(pauses_s)):
@@ -158,6 +157,10 @@ class _Cursor:
                 return
             if self._wanted is place:
                 self._wanted = None
+
+    async def _save(self, place: PulsarPlace, run: Callable[[Callable[[], None], str, str], Awaitable[None]]) -> None:
+        async with self._turn:
+            await run(lambda: self._write(place), "storing a position", self._positions.topic)
 
     async def _is_closing_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
