@@ -285,6 +285,14 @@ MAX_LARGE_REQUEST_FIELDS: Final = 4_096
 # small parts of one, 3 ms to find the ends of the fields.
 PARSE_STEP_BYTES: Final = 256 * KIB
 PARSE_STEP_FIELDS: Final = 4_096
+# What is read field by field in Python, as AppendStream is, has turns for other work after this size: 16 ms for fields
+# of two bytes.
+READ_STEP_BYTES: Final = 32 * KIB
+# Fields of a transaction of AppendStream and of its parts, together, without those of its batches. The other limits
+# allow half as many.
+MAX_TXN_FIELDS: Final = 8_192
+# Fields of a batch in columns; the format has 17.
+MAX_COLUMNS_FIELDS: Final = 128
 # Requests of calls that are written to the audit log as a whole.
 MAX_ADMIN_REQUEST_BYTES: Final = 128 * KIB
 # Names of one request whose permissions are checked, before its other limits are.

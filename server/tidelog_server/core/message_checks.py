@@ -51,14 +51,23 @@ def check_group(group: str, index: int) -> None:
         )
 
 
+def check_header_count(count: int, index: int) -> None:
+    """Check the number of headers of the message ``index``. Raises InvalidRequestError."""
+    if count > MAX_MESSAGE_HEADERS:
+        raise InvalidRequestError(
+            f"message {index} has {count} headers, at most {MAX_MESSAGE_HEADERS} are allowed", field="headers"
+        )
+
+
 def check_headers(headers: Mapping[str, str], index: int) -> None:
     """Check the headers of the message ``index``. Raises InvalidRequestError."""
     if not headers:
         return
+    check_header_count(len(headers), index)
     size_bytes = sum(len(text.encode()) for pair in headers.items() for text in pair)
-    if len(headers) > MAX_MESSAGE_HEADERS or size_bytes > MAX_MESSAGE_HEADERS_BYTES:
+    if size_bytes > MAX_MESSAGE_HEADERS_BYTES:
         raise InvalidRequestError(
-            f"message {index} has {len(headers)} headers with {size_bytes} bytes, at most {MAX_MESSAGE_HEADERS} with "
-            f"{MAX_MESSAGE_HEADERS_BYTES} are allowed",
+            f"message {index} has {len(headers)} headers with {size_bytes} bytes, at most {MAX_MESSAGE_HEADERS_BYTES} "
+            "bytes are allowed",
             field="headers",
         )

@@ -23,19 +23,19 @@ def check_size(encoded: bytes, maximum: int = MAX_DENSE_REQUEST_BYTES) -> None:
         )
 
 
-def check_fields(encoded: bytes | memoryview) -> None:
-    """Check the number of fields of a request, or of a message in one, above MAX_DENSE_REQUEST_BYTES.
+def check_fields(encoded: bytes | memoryview, above: int = MAX_DENSE_REQUEST_BYTES) -> None:
+    """Check the number of fields of a request, or of a message in one, above this number of bytes.
 
     Raises:
         InvalidRequestError: It has too many.
         WireFormatError: It is malformed.
     """
-    if len(encoded) <= MAX_DENSE_REQUEST_BYTES:
+    if len(encoded) <= above:
         return
     if next(islice(protowire.fields(encoded), MAX_LARGE_REQUEST_FIELDS, None), None) is not None:
         raise InvalidRequestError(
-            f"a request of more than {MAX_DENSE_REQUEST_BYTES} bytes has more than {MAX_LARGE_REQUEST_FIELDS} fields: "
-            "use several requests"
+            f"a request of more than {above} bytes has more than {MAX_LARGE_REQUEST_FIELDS} fields: use several "
+            "requests"
         )
 
 

@@ -4,7 +4,7 @@ Method: Python function calls are counted; requests are as large as the transpor
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +14,35 @@ from tidelog.v1 import mailbox_service_pb2 as mailboxes
 from tidelog.v1 import message_pb2
 from tidelog.v1 import transaction_service_pb2 as transactions
 from tidelog.v1 import wal_service_pb2 as wal
+from tidelog.wire import protowire
 from tidelog_server.core.errors import BatchTooLargeError, InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_ADMIN_REQUEST_BYTES,
+    MAX_APPENDS_PER_REQUEST,
+    MAX_COLUMNS_FIELDS,
     MAX_COMMITS_PER_TXN,
     MAX_DENSE_REQUEST_BYTES,
     MAX_LARGE_REQUEST_FIELDS,
     MAX_MAILBOX_BATCH,
+    MAX_MESSAGE_HEADERS,
     MAX_TXN_BATCHES,
+    MAX_TXN_FIELDS,
     MAX_TXN_VCHANNELS,
     MIB,
     PARSE_STEP_BYTES,
     PARSE_STEP_FIELDS,
+    READ_STEP_BYTES,
 )
 from tidelog_server.log.batch import AppendOptions
+from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.requests import check_fields, check_size, merge_in_steps
 from tidelog_server.rpc.services.inline_transactions import TransactionRequest, check_shape, parse_transaction
+from tidelog_server.rpc.services.mailboxes.wire import outgoings_of
 from tidelog_server.security.permissions import ROWS
+from tidelog_testing.parts.append_calls import calls_of as calls_of_appends
+from tidelog_testing.parts.batches import a_columns
+from tidelog_testing.parts.nodes import running_node
+from tidelog_testing.parts.stores import FaultyStore
 from tidelog_testing.parts.work import Counted
 
 MANY = 300_000
@@ -171,9 +183,108 @@ async def test_dense_sends_of_a_transaction_are_refused_before_they_are_parsed(s
     assert sum(send.ByteSize() for send in transaction.sends) <= PARSE_STEP_BYTES
 
 
-def test_large_messages_of_a_transaction_are_parsed() -> None:
-    send = mailboxes.SendRequest(mailbox="jobs", messages=[mailboxes.OutgoingMessage(body=bytes(4_000))] * 100)
-    expected = wal.Transaction(sends=[send] * 10)
+@pytest.mark.parametrize(
+    ("message", "messages"),
+    [
+        (mailboxes.OutgoingMessage(body=bytes(4_000)), 100),
+        # 4.9 MB of small parts.
+        (mailboxes.OutgoingMessage(headers={str(number): "" for number in range(600)}), 90),
+    ],
+    ids=["bodies", "headers"],
+)
+async def test_large_messages_of_a_transaction_are_parsed_in_bounded_steps(
+    message: mailboxes.OutgoingMessage, messages: int
+) -> None:
+    send = mailboxes.SendRequest(mailbox="jobs", messages=[message] * messages)
+    expected = wal.Transaction(sends=[send] * 10, acks=[mailboxes.AckDeliveriesRequest(mailbox="jobs")])
+    encoded, transaction = expected.SerializeToString(), TransactionRequest()
+
+    parse_transaction(memoryview(encoded), transaction)
+    assert sum(send.ByteSize() for send in transaction.sends) <= PARSE_STEP_BYTES
+    turns = await turns_during(transaction.complete())
+    assert transaction.sends == list(expected.sends)
+    assert transaction.acks == list(expected.acks)
+    assert turns >= len(encoded) // PARSE_STEP_BYTES
+
+
+def test_too_many_headers_are_refused_before_they_are_converted() -> None:
+    dense = mailboxes.OutgoingMessage(headers={str(number): "" for number in range(MAX_MESSAGE_HEADERS + 1)})
+
+    def messages() -> Iterator[mailboxes.OutgoingMessage]:
+        yield mailboxes.OutgoingMessage(headers={"a": ""})
+        yield dense
+        pytest.fail("the messages after it were read")
+
+    with pytest.raises(InvalidRequestError, match="message 1 has 65 headers, at most 64 are allowed"):
+        list(outgoings_of(messages()))
+
+
+async def test_a_small_message_of_a_transaction_is_parsed_at_once() -> None:
+    expected = wal.Transaction(sends=[mailboxes.SendRequest(mailbox="jobs", bodies=[b"x"])] * 1_000)
     transaction = TransactionRequest()
+
     parse_transaction(memoryview(expected.SerializeToString()), transaction)
     assert transaction.sends == list(expected.sends)
+
+
+def message_of(*path: int, content: bytes) -> bytes:
+    """Return a message with ``content`` in a field of this number, in one of that number, and so on."""
+    for number in reversed(path):
+        content = protowire.key_of(number, protowire.LENGTH) + protowire.varint(len(content)) + content
+    return content
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        # Numbers of fields: 1 request_id, 2 vchannel, 3 columns, 4 options, 5 transaction, 6 more. 100 is unknown.
+        pytest.param(protowire.varint_field(protowire.tag_of(1, protowire.VARINT), 1) * MANY, id="numbers"),
+        pytest.param(message_of(2, content=b"") * MANY, id="names"),
+        pytest.param(message_of(3, content=b"") * MANY, id="parts of a batch"),
+        pytest.param(message_of(4, content=b"") * MANY, id="options"),
+        pytest.param(message_of(5, content=b"") * MANY, id="transactions"),
+        pytest.param(message_of(100, content=b"") * MANY, id="unknown"),
+        pytest.param(message_of(5, content=message_of(100, content=b"") * MANY), id="unknown ones of a transaction"),
+        pytest.param(message_of(5, 1, content=message_of(100, content=b"") * MANY), id="unknown ones of a part"),
+        pytest.param(message_of(5, 1, content=message_of(1, content=b"") * MANY), id="names of a part"),
+        pytest.param(
+            message_of(5, content=message_of(1, content=message_of(1, content=b"") * 200) * 200), id="parts together"
+        ),
+    ],
+)
+async def test_the_fields_of_an_append_are_read_up_to_a_limit(encoded: bytes) -> None:
+    async def refused() -> None:
+        async with running_node(FaultyStore()) as node:
+            with pytest.raises(InvalidRequestError, match=r"(have|has) more than \d+ fields: use several"):
+                await calls_of_appends(node).parse_in_steps(encoded)
+
+    assert len(encoded) > READ_STEP_BYTES
+    counted = Counted(refused())
+    await counted
+    assert counted.calls < 4 * MAX_TXN_FIELDS
+
+
+async def test_the_fields_of_a_batch_are_read_up_to_a_limit() -> None:
+    dense = a_columns([b"x"]).SerializeToString() + message_of(100, content=b"") * MANY
+
+    def refused() -> None:
+        with pytest.raises(InvalidRequestError, match="a batch has more than 128 fields"):
+            ColumnsView.parse(dense, MAX_COLUMNS_FIELDS)
+
+    assert await calls_of(refused) < 8 * MAX_COLUMNS_FIELDS
+    # What an earlier version stored stays readable.
+    assert ColumnsView.parse(dense).count == 1
+    with_later_fields = a_columns([b"x" * 1_000]).SerializeToString() + message_of(100, content=b"") * 100
+    assert ColumnsView.parse(with_later_fields, MAX_COLUMNS_FIELDS).count == 1
+
+
+async def test_the_requests_of_one_message_are_read_in_bounded_steps() -> None:
+    small = message_of(100, content=b"") * 2_000
+    encoded = message_of(6, content=small) * (MAX_APPENDS_PER_REQUEST - 1)
+    async with running_node(FaultyStore()) as node:
+        counted = Counted(calls_of_appends(node).parse_in_steps(encoded))
+        _, others = await counted
+
+    assert len(others) == MAX_APPENDS_PER_REQUEST - 1
+    assert counted.calls > MANY
+    assert counted.longest < READ_STEP_BYTES

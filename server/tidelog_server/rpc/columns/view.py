@@ -5,7 +5,7 @@ The layout is that of ``tidelog.v1.Columns``.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tidelog.v1 import message_pb2
 from tidelog.wire import layout, protowire
 from tidelog_server.core.entries import MIXED_TYPES
+from tidelog_server.core.errors import InvalidRequestError
 
 Offsets = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
@@ -42,15 +43,23 @@ class ColumnsView:
     txn_ends: memoryview = _EMPTY
 
     @classmethod
-    def parse(cls, encoded: bytes) -> "ColumnsView":
+    def parse(cls, encoded: bytes, max_fields: int | None = None) -> "ColumnsView":
         """Return a view of serialised Columns, without validation.
 
+        Args:
+            encoded: The columns.
+            max_fields: Maximum number of their fields; None for stored columns, which remain readable.
+
         Raises:
+            InvalidRequestError: They have more than ``max_fields`` fields.
             protowire.WireFormatError: The bytes are not a protobuf message of this type.
         """
         view = cls()
         columns = view.columns
-        for tag, value in protowire.fields(encoded):
+        fields = protowire.fields(encoded)
+        # A field takes two bytes or more.
+        is_counted = max_fields is not None and len(encoded) > 2 * max_fields
+        for tag, value in islice(fields, max_fields) if is_counted else fields:
             if (name := layout.NAMES_BY_TAG.get(tag)) is not None:
                 columns[name] = value
             elif tag == layout.COUNT:
@@ -64,6 +73,8 @@ class ColumnsView:
             elif tag <= _MAX_KNOWN:
                 raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
             # Fields of later versions are skipped: the CRC does not cover them, and readers of this version skip them.
+        if is_counted and next(fields, None) is not None:
+            raise InvalidRequestError(f"a batch has more than {max_fields} fields: set each column once")
         return view
 
     def column(self, name: str) -> memoryview:

@@ -23,7 +23,13 @@ from tidelog_server.core.errors import (
     TidelogServerError,
 )
 from tidelog_server.core.errors.cluster import LogFailure
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import (
+    MAX_BARRIER_WAIT_S,
+    MAX_COLUMNS_FIELDS,
+    MAX_COMMITS_PER_TXN,
+    MAX_MESSAGES_PER_BATCH,
+    READ_STEP_BYTES,
+)
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import AppendOptions, Batch
@@ -36,6 +42,7 @@ from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.draining import drain
+from tidelog_server.rpc.requests import check_fields
 from tidelog_server.rpc.services.append_requests import StreamRequest, check_permitted, parse_stream_request
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
@@ -63,6 +70,8 @@ from tidelog_server.txn.table import BatchOfTxn
 _ROOM_POLL_S: Final = 0.001
 # Approximate memory of a request in addition to its bytes, so that a stream of tiny requests is bounded too.
 _SLOT_BYTES: Final = 512
+# Batches of one message that are validated without a turn for other work; one transaction more. They take 10 ms.
+_STEP_BATCHES: Final = 256
 
 
 class AppendCalls:
@@ -126,11 +135,32 @@ class AppendCalls:
     def parse_more(self, request: StreamRequest) -> list[StreamRequest]:
         """Return the further requests of the message of a request. Raises InvalidRequestError."""
         others = [self.parse(encoded) for encoded in request.more]
-        if any(other.more for other in others):
-            raise InvalidRequestError(
-                "a request in `more` has `more` itself: list all requests in the first one", field="more"
-            )
+        _check_nested(others)
         return others
+
+    async def parse_in_steps(self, encoded: bytes) -> tuple[StreamRequest, list[StreamRequest]]:
+        """Return the requests of a message above READ_STEP_BYTES: the first one, and the further ones.
+
+        Other work has turns between them, and between the parts of one that sends to mailboxes.
+
+        Raises:
+            InvalidRequestError: The message is invalid.
+        """
+        _check_fields(encoded)
+        first = self.parse(encoded)
+        await _complete(first)
+        others, read_bytes = [], 0
+        for more in first.more:
+            _check_fields(more)
+            others.append(other := self.parse(more))
+            if other.transaction is not None:
+                await _complete(other)
+            read_bytes += len(more)
+            if read_bytes > READ_STEP_BYTES:
+                read_bytes = 0
+                await asyncio.sleep(0)
+        _check_nested(others)
+        return first, others
 
     async def join(self, request: StreamRequest) -> Joined:
         """Return what the transaction of a request does to mailboxes. Raises TidelogServerError."""
@@ -189,7 +219,7 @@ class AppendCalls:
 
     def _batch(self, columns: bytes) -> Batch:
         try:
-            view = ColumnsView.parse(columns)
+            view = ColumnsView.parse(columns, MAX_COLUMNS_FIELDS)
         except protowire.WireFormatError as error:
             raise MalformedRequestError("AppendStream") from error
         check(view, len(columns), self._node.admission.limits)
@@ -213,6 +243,31 @@ class AppendCalls:
             needs_sync(options.durability, syncs_by_default=self._syncs_by_default), options.barrier_tick,
             conditions_of(options), producer_of(options),
         )  # fmt: skip
+
+
+def _check_fields(encoded: bytes | memoryview) -> None:
+    """Check the number of fields of a request above READ_STEP_BYTES. Raises InvalidRequestError."""
+    try:
+        check_fields(encoded, READ_STEP_BYTES)
+    except protowire.WireFormatError as error:
+        raise MalformedRequestError("AppendStream") from error
+
+
+async def _complete(request: StreamRequest) -> None:
+    """Parse what is unparsed of a request. Raises InvalidRequestError."""
+    if request.transaction is not None:
+        try:
+            await request.transaction.complete()
+        except (protowire.WireFormatError, DecodeError) as error:
+            raise MalformedRequestError("AppendStream") from error
+
+
+def _check_nested(others: Sequence[StreamRequest]) -> None:
+    """Raise InvalidRequestError if a further request of a message has further ones."""
+    if any(other.more for other in others):
+        raise InvalidRequestError(
+            "a request in `more` has `more` itself: list all requests in the first one", field="more"
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -312,6 +367,8 @@ class AppendStreamCall:
         Raises:
             InvalidRequestError: The message is invalid as a whole. Nothing of it is submitted.
         """
+        if len(encoded) > READ_STEP_BYTES:
+            return self._submit_large(encoded)
         request = self._calls.parse(encoded)
         if request.more:
             return self._submit_several(request, len(encoded), self._calls.parse_more(request))
@@ -321,18 +378,28 @@ class AppendStreamCall:
             self._node.committer.commit_lone()
         return rest
 
+    async def _submit_large(self, encoded: bytes) -> None:
+        """As ``_submit``, with turns for other work while the message is parsed."""
+        request, others = await self._calls.parse_in_steps(encoded)
+        await self._submit_several(request, len(encoded), others)
+        self._node.committer.commit_lone()
+
     async def _submit_several(self, first: StreamRequest, size_bytes: int, others: Sequence[StreamRequest]) -> None:
         """Submit the requests of one message of ``size_bytes``, each as if it came alone."""
-        if self._access is not None:
+        if self._access is not None and others:
             # The first request and all bytes were counted when the message arrived.
             await self._access.quota.received(0, len(others))
         sizes_bytes = list(map(len, first.more))
         sizes_bytes.insert(0, size_bytes - sum(sizes_bytes))
+        batches = 0
         for place, request in enumerate((first, *others)):
             slot = self._open_slot(request.request_id, sizes_bytes[place] + _SLOT_BYTES, is_last=place == len(others))
             if (rest := self._submit_one(slot, request)) is not None:
                 await rest
-                # Each may have a thousand messages of mailboxes, without a wait for anything.
+            batches += 1 if request.transaction is None else request.transaction.batches
+            # Each may have a thousand messages of mailboxes, without a wait for anything.
+            if others and (rest is not None or batches > _STEP_BATCHES):
+                batches = 0
                 await asyncio.sleep(0)
 
     def _submit_one(self, slot: _Slot, request: StreamRequest) -> Coroutine[None, None, None] | None:

@@ -48,10 +48,10 @@ class StreamRequest:
 
 
 def parse_stream_request(encoded: bytes | memoryview) -> StreamRequest:
-    """Return the fields of a serialised AppendStreamRequest.
+    """Return the fields of a serialised AppendStreamRequest; see ``TransactionRequest.unparsed``.
 
     Raises:
-        InvalidRequestError: A message has more than MAX_APPENDS_PER_REQUEST requests.
+        InvalidRequestError: A message has more than MAX_APPENDS_PER_REQUEST requests, or a transaction is too large.
         protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid AppendStreamRequest.
     """
     request = StreamRequest()

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from google.protobuf.message import Message
+
 from tidelog.v1 import mailbox_service_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.core.errors import (
@@ -18,10 +20,12 @@ from tidelog_server.core.limits import (
     MAX_LARGE_REQUEST_FIELDS,
     MAX_MAILBOX_BATCH,
     MAX_TXN_BATCHES,
+    MAX_TXN_FIELDS,
     MAX_TXN_VCHANNELS,
     PARSE_STEP_BYTES,
 )
 from tidelog_server.log.batch import NO_FENCING_TOKEN, UNCONDITIONAL, AppendOptions, Conditions
+from tidelog_server.rpc.requests import merge_in_steps
 from tidelog_server.txn.inline import TxnPart
 
 # Tags of Transaction and TransactionPart.
@@ -40,6 +44,9 @@ class TransactionRequest:
     """A Transaction with its batches still serialised.
 
     Attributes:
+        unparsed: Sends and acknowledgements after their first PARSE_STEP_BYTES, which are empty until ``complete``
+            parses them.
+        fields: Fields of the transaction and its parts.
         mailbox_bytes: Bytes of the sends and acknowledgements.
         mailbox_fields: Fields of those that follow their first PARSE_STEP_BYTES.
     """
@@ -48,21 +55,53 @@ class TransactionRequest:
     positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
     sends: list[mailbox_service_pb2.SendRequest] = field(default_factory=list)
     acks: list[mailbox_service_pb2.AckDeliveriesRequest] = field(default_factory=list)
+    unparsed: list[tuple[Message, memoryview]] = field(default_factory=list)
+    fields: int = 0
     mailbox_bytes: int = 0
     mailbox_fields: int = 0
 
-    def check_dense(self, encoded: memoryview) -> None:
-        """Check the fields of all sends and acknowledgements, before this one is parsed.
+    @property
+    def batches(self) -> int:
+        """Number of its batches."""
+        return sum([len(part.batches) for part in self.parts])
 
-        Why not all fields: 10 ms suffice to parse PARSE_STEP_BYTES of any content.
+    async def complete(self) -> None:
+        """Parse what is unparsed, with turns for other work.
 
         Raises:
-            InvalidRequestError: There are too many.
-            protowire.WireFormatError: It is malformed.
+            InvalidRequestError: A message has too many fields.
+            DecodeError, protowire.WireFormatError: One is malformed.
+        """
+        while self.unparsed:
+            await merge_in_steps(self.unparsed[0][1], self.unparsed[0][0])
+            del self.unparsed[0]
+
+    def parse_now_or_later(self, encoded: memoryview, message: Message) -> None:
+        """Parse a send or an acknowledgement into ``message``, or note it.
+
+        Why not all later: 10 ms suffice to parse PARSE_STEP_BYTES of any content.
+
+        Raises:
+            InvalidRequestError: All of them have too many fields.
+            DecodeError, protowire.WireFormatError: It is malformed.
         """
         self.mailbox_bytes += len(encoded)
         if self.mailbox_bytes <= PARSE_STEP_BYTES:
-            return
+            message.MergeFromString(bytes(encoded))
+        else:
+            self._check_dense(encoded)
+            self.unparsed.append((message, encoded))
+
+    def count_field(self) -> None:
+        """Count a field of the transaction or of a part. Raises InvalidRequestError if there are too many."""
+        self.fields += 1
+        if self.fields > MAX_TXN_FIELDS:
+            raise InvalidRequestError(
+                f"the transaction and its parts have more than {MAX_TXN_FIELDS} fields: use several transactions",
+                field="transaction",
+            )
+
+    def _check_dense(self, encoded: memoryview) -> None:
         rest = MAX_LARGE_REQUEST_FIELDS - self.mailbox_fields
         self.mailbox_fields += sum(1 for _ in islice(protowire.fields(encoded), rest + 1))
         if self.mailbox_fields > MAX_LARGE_REQUEST_FIELDS:
@@ -89,12 +128,13 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
 
     Raises:
         protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid Transaction.
-        InvalidRequestError: It has too many sends or acknowledgements.
+        InvalidRequestError: It has too many sends, acknowledgements or fields.
     """
     batches = 0
     for tag, value in protowire.fields(encoded):
+        transaction.count_field()
         if tag == _PARTS:
-            transaction.parts.append(part := _parse_part(value))
+            transaction.parts.append(part := _parse_part(value, transaction))
             batches += len(part.batches)
             if len(transaction.parts) > MAX_TXN_VCHANNELS or batches > MAX_TXN_BATCHES:
                 return
@@ -103,11 +143,11 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
             if len(transaction.positions) > MAX_COMMITS_PER_TXN:
                 return
         elif tag == _SENDS:
-            transaction.check_dense(value)
-            transaction.sends.append(mailbox_service_pb2.SendRequest.FromString(bytes(value)))
+            transaction.sends.append(send := mailbox_service_pb2.SendRequest())
+            transaction.parse_now_or_later(value, send)
         elif tag == _ACKS:
-            transaction.check_dense(value)
-            transaction.acks.append(mailbox_service_pb2.AckDeliveriesRequest.FromString(bytes(value)))
+            transaction.acks.append(ack := mailbox_service_pb2.AckDeliveriesRequest())
+            transaction.parse_now_or_later(value, ack)
         elif tag >> 3 <= _ACKS >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # Fields of later versions are skipped.
@@ -119,10 +159,11 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
             )
 
 
-def _parse_part(encoded: memoryview) -> PartRequest:
+def _parse_part(encoded: memoryview, transaction: TransactionRequest) -> PartRequest:
     part = PartRequest("", [], UNCONDITIONAL)
     expected_last_tick, fencing_token = None, NO_FENCING_TOKEN
     for tag, value in protowire.fields(encoded):
+        transaction.count_field()
         if tag == _VCHANNEL:
             part.vchannel = str(value, "utf-8")
         elif tag == _BATCHES:

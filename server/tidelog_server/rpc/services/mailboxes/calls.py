@@ -42,7 +42,7 @@ from tidelog_server.rpc.services.mailboxes.wire import (
     header_of,
     lease_ms_of,
     limit_of,
-    outgoing_of,
+    outgoings_of,
     rejections_of,
     sent_response,
     states_of,
@@ -116,7 +116,7 @@ class MailboxCalls:
             size_bytes = sum(map(len, bodies))
             call: Call[Any] = Call(lambda step: send_bodies(step, bodies), len(bodies), size_bytes, needs_disk=True)
         else:
-            plain = map(Outgoing, bodies) if bodies else map(outgoing_of, request.messages)
+            plain = map(Outgoing, bodies) if bodies else outgoings_of(request.messages)
             messages = list(map(self.bodies.outgoing, plain))
             check_outgoing(log.name, log.settings, messages)
             size_bytes = sum(len(each.body) + SMALL_BYTES for each in messages)

@@ -23,7 +23,7 @@ from tidelog_server.mailboxes.operations import (
 )
 from tidelog_server.rpc.services.mailboxes.bodies import blob_events
 from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
-from tidelog_server.rpc.services.mailboxes.wire import outgoing_of, rejections_of, sent_response
+from tidelog_server.rpc.services.mailboxes.wire import outgoings_of, rejections_of, sent_response
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class MailboxTransactions:
             part.rejected += rejections_of(ack.rejected)
         for index, request in enumerate(sends):
             part = await self._part(parts, request.mailbox)
-            plain = [*map(Outgoing, request.bodies), *map(outgoing_of, request.messages)]
+            plain = [*map(Outgoing, request.bodies), *outgoings_of(request.messages)]
             messages = list(map(self._calls.bodies.outgoing, plain))
             check_outgoing(part.log.name, part.log.settings, messages)
             part.sends[index] = messages

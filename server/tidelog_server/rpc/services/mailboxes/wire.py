@@ -1,6 +1,6 @@
 """Conversion between the messages of MailboxService and the operations of mailboxes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -12,6 +12,7 @@ from tidelog_server.core.limits import (
     MAX_MAILBOX_BATCH,
 )
 from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.core.message_checks import check_header_count
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.mailboxes.events import Sent
 from tidelog_server.mailboxes.operations import Fetched, LockFailures, Outgoing, Rejection, SentIds
@@ -27,8 +28,14 @@ _STATES: Final = {
 }
 
 
-def outgoing_of(message: pb.OutgoingMessage) -> Outgoing:
-    """Return a message to send."""
+def outgoings_of(messages: Iterable[pb.OutgoingMessage]) -> Iterator[Outgoing]:
+    """Yield messages to send. Raises InvalidRequestError at one with too many headers, before they are converted."""
+    for index, message in enumerate(messages):
+        check_header_count(len(message.headers), index)
+        yield _outgoing_of(message)
+
+
+def _outgoing_of(message: pb.OutgoingMessage) -> Outgoing:
     due = message.WhichOneof("due")
     return Outgoing(
         message.body,
