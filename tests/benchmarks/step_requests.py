@@ -1,8 +1,8 @@
 """Requests for ``benchmarks steps``: the largest of each RPC and HTTP route, and those at the documented limits."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -14,13 +14,17 @@ from tidelog.v1 import cluster_service_pb2 as cluster
 from tidelog.v1 import group_service_pb2 as groups
 from tidelog.v1 import journal_service_pb2 as journals
 from tidelog.v1 import mailbox_service_pb2 as mailboxes
+from tidelog.v1 import message_pb2
 from tidelog.v1 import token_service_pb2 as tokens
+from tidelog.v1 import wal_service_pb2 as wal
+from tidelog.wire import protowire
 from tidelog_server.core.limits import (
     MAX_API_REQUEST_BYTES,
     MAX_CHANNELS_PER_REQUEST,
     MAX_JOURNAL_LABELS_BYTES,
     MAX_JOURNALS_PER_REQUEST,
     MAX_MAILBOX_BATCH,
+    MAX_MESSAGE_HEADERS,
     MAX_OPEN_BROADCASTS,
     MAX_SELECTOR_TERMS,
 )
@@ -30,8 +34,14 @@ LARGEST_BYTES: Final = (5 << 20) - 4_096
 """The transport refuses more: ``limits.max_batch_bytes`` and 1 MiB."""
 NAME: Final = "zzz"
 """The only name on which the weak caller has a permission, and names of that which the strong one made."""
-GROUP, BUSY_GROUP, MAILBOX, JOURNAL = NAME, "zzz-busy", NAME, "zzz/journal"
+GROUP, BUSY_GROUP, WIDE_GROUP, MAILBOX, JOURNAL = NAME, "zzz-busy", "zzz-wide", NAME, "zzz/journal"
+WIDE_CHANNELS: Final = [f"{NAME}.wide.{number}" for number in range(2)]
+"""Channels of the group that gets many members."""
 _NAMES: Final = {"journal": JOURNAL, "upsert": JOURNAL, "delete": JOURNAL}
+
+
+_LATER_FIELD: Final = 1_000
+_Message = TypeVar("_Message", bound=Message)
 
 
 class StepRequest(NamedTuple):
@@ -103,6 +113,19 @@ def operations(count: int, messages: int) -> mailboxes.OperateRequest:
     )
 
 
+def transaction(messages: int, headers: int) -> wal.AppendStreamRequest:
+    """Return a transaction that sends messages with empty headers to a mailbox."""
+    message = mailboxes.OutgoingMessage(headers={str(number): "" for number in range(headers)})
+    send = mailboxes.SendRequest(mailbox=MAILBOX, messages=[message] * messages)
+    return wal.AppendStreamRequest(transaction=wal.Transaction(sends=[send]))
+
+
+def _unknown(message_class: type[_Message]) -> _Message:
+    """Return a message that has nothing but fields of a later version, as many as the transport takes."""
+    field = protowire.key_of(_LATER_FIELD, protowire.LENGTH) + protowire.varint(0)
+    return message_class.FromString(field * ((LARGEST_BYTES - 64) // len(field)))
+
+
 def _labels(count: int) -> list[journals.JournalLabel]:
     return [journals.JournalLabel(name=f"label-{number:05}", value="1") for number in range(count)]
 
@@ -157,6 +180,7 @@ AT_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
             for number in range(MAX_MAILBOX_BATCH)
         ],
     ),
+    "AppendStream": lambda: transaction(MAX_MAILBOX_BATCH, MAX_MESSAGE_HEADERS),
     "Operate": lambda: operations(700, MAX_MAILBOX_BATCH),
     "Fetch": lambda: mailboxes.FetchRequest(mailbox=MAILBOX, max_messages=MAX_MAILBOX_BATCH),
     "FetchHeaders": lambda: mailboxes.FetchHeadersRequest(mailbox=MAILBOX, max_messages=MAX_MAILBOX_BATCH),
@@ -165,11 +189,22 @@ AT_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
     "PurgeMailbox": lambda: mailboxes.PurgeMailboxRequest(name=MAILBOX),
 }
 
-BEYOND_LIMITS: Final[Mapping[str, Callable[[], Message]]] = {
-    # 4.9 MB. Each operation is refused, for its number of messages.
-    "Operate": lambda: operations(MAX_MAILBOX_BATCH, 2_400),
-}
 """Requests at the documented limits, by the name of their RPC, in the order in which they are made."""
+
+BEYOND_LIMITS: Final[Sequence[tuple[str, str, Callable[[], Message]]]] = (
+    # 4.9 MB. Each operation is refused, for its number of messages.
+    ("Operate", "operations beyond the limits", lambda: operations(MAX_MAILBOX_BATCH, 2_400)),
+    # 4.9 MB.
+    ("AppendStream", "headers of a transaction beyond the limits", lambda: transaction(930, 600)),
+    ("AppendStream", "unknown fields", lambda: _unknown(wal.AppendStreamRequest)),
+    ("AppendStream", "unknown fields of a batch",
+     lambda: wal.AppendStreamRequest(vchannel=f"{NAME}/0", columns=_unknown(message_pb2.Columns))),
+    ("AppendStream", "unknown fields of a transaction",
+     lambda: wal.AppendStreamRequest(transaction=_unknown(wal.Transaction))),
+    ("AppendStream", "unknown fields of a part of a transaction",
+     lambda: wal.AppendStreamRequest(transaction=wal.Transaction(parts=[_unknown(wal.TransactionPart)]))),
+)  # fmt: skip
+"""Requests that are refused late: the name of their RPC, and what is large in them."""
 
 
 def http_requests() -> Iterator[tuple[str, str, str, bytes, str]]:

@@ -1,9 +1,10 @@
 """``benchmarks steps``: the longest step of the event loop that a request causes, for each RPC and HTTP route.
 
 Method: a server with TLS and tokens has a share of what the documented limits allow: channels, journals with labels,
-groups, one of them with many positions, mailboxes, one of them with many messages, tokens and broadcasts. Each RPC gets
-the largest requests that the transport takes, and requests at the limits, from a token that permits nothing but a
-name that nothing has, and from one that permits everything. The server reports the greatest CPU time of a step.
+groups, one of them with many positions and one with many members, mailboxes, one of them with many messages, tokens and
+broadcasts. Each RPC gets the largest requests that the transport takes, and requests at the limits, from a token that
+permits nothing but a name that nothing has, and from one that permits everything. The server reports the greatest CPU
+time of a step.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import grpc
 import grpc.aio
 from google.protobuf import descriptor_pool
-from google.protobuf.message import Message
 
 from benchmarks import step_probe
+from benchmarks.step_members import StepMembers
 from benchmarks.step_probe import LongestStep
 from benchmarks.step_requests import (
     AT_LIMITS,
@@ -28,6 +29,8 @@ from benchmarks.step_requests import (
     BUSY_GROUP,
     MAILBOX,
     NAME,
+    WIDE_CHANNELS,
+    WIDE_GROUP,
     StepRequest,
     http_requests,
     journal_changes,
@@ -47,6 +50,8 @@ LIMIT_MS: Final = 50.0
 _WEAK: Final = [f"read:{NAME}"]
 _STRONG: Final = [verb.value if verb in NAMELESS else f"{verb.value}:*" for verb in Verb]
 _WITHIN_S: Final = 20.0
+# A quarter of the limit of a group: they join one after the other, and each join moves vchannels.
+_MEMBERS: Final = 64
 _QUIET_S: Final = 0.05
 # Calls that would stop the measurement, or are made by nodes of a cluster.
 _LEFT_OUT: Final = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
@@ -125,6 +130,9 @@ async def _fill(client: AsyncClient, share: float) -> None:
         await client.create_token(f"token {number}", ["read:a"])
         await client.broadcast([f"{NAME}.00000", f"{NAME}.00001"], b"x")
     await client.create_group(BUSY_GROUP, [NAME])
+    for name in WIDE_CHANNELS:
+        await client.create_channel(name, vchannels=round(1_024 * share) or 1)
+    await client.create_group(WIDE_GROUP, WIDE_CHANNELS)
     await client.mailboxes.create(MAILBOX)
     stub: Any = transport.services.mailboxes
     request = mailboxes.SendRequest(mailbox=MAILBOX, bodies=[b"x"] * MAX_MAILBOX_BATCH)
@@ -151,6 +159,8 @@ class _Run:
                 if settings.includes(request.method.name):
                     what = f"{request.method.name}: {request.what}"
                     found.append(Measured(what, await self._measured(_call(channel, request, token))))
+            if settings.includes("JoinGroup"):
+                found += await self._rebalances(channel, token, max(2, round(_MEMBERS * settings.share)))
         for verb, path, what, content, content_type in http_requests():
             if settings.includes(path):
                 call = asyncio.to_thread(self._http, verb, path, content, content_type, token)
@@ -164,6 +174,19 @@ class _Run:
             details=details,
             server_rss_bytes=self._process.peak_rss_bytes(),
         )
+
+    async def _rebalances(self, channel: grpc.aio.Channel, token: str, number: int) -> list[Measured]:
+        """Return the longest steps while a group with many vchannels gets members, one more, and loses one."""
+        members = StepMembers(channel, token)
+        first = await self._measured(members.join(number - 1))
+        more = await self._measured(members.join(1))
+        less = await self._measured(members.leave(1))
+        await members.leave(len(members))
+        return [
+            Measured(f"JoinGroup: {number - 1} members join", first),
+            Measured(f"JoinGroup: one more than {number - 1} members", more),
+            Measured(f"JoinGroup: one of {number} members leaves", less),
+        ]
 
     async def _measured(self, call: Any) -> float:
         """Return the milliseconds of the longest step during a call and shortly after it."""
@@ -193,10 +216,9 @@ def _grpc_requests() -> Iterator[StepRequest]:
             methods[name] = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
     for method in methods.values():
         yield from largest(method)
-    for what, requests in (("at the limits", AT_LIMITS), ("beyond the limits", BEYOND_LIMITS)):
-        for name, request in requests.items():
-            made: Message = request()
-            yield StepRequest(what, methods[name], made.SerializeToString())
+    at_limits = [(name, "at the limits", request) for name, request in AT_LIMITS.items()]
+    for name, what, request in (*at_limits, *BEYOND_LIMITS):
+        yield StepRequest(what, methods[name], request().SerializeToString())
 
 
 async def _call(channel: grpc.aio.Channel, request: StepRequest, token: str) -> None:
