@@ -16,6 +16,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, AsyncConsumer, At, Batch, Client, PositionCommit
 from tidelog.testing import server
+from tidelog_testing.faults.cut_proxy import cut_off_client
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 VCHANNELS = [f"orders/{index}" for index in range(4)]
@@ -444,6 +445,19 @@ async def test_what_a_consumer_cannot_be(client: AsyncClient) -> None:
             consumer.commits()
         with pytest.raises(tidelog.GroupInUseError):
             await client.commit_positions([PositionCommit("billing", "orders/0", 0)])
+
+
+async def test_a_member_whose_connection_breaks_keeps_its_vchannels() -> None:
+    lost: list[str] = []
+    async with cut_off_client() as (client, proxy, direct):
+        async with client.consumer("billing", "orders", auto_commit=False, on_lost=lost.extend) as consumer:
+            for number in range(30):
+                await direct.append("orders/0", b"%d" % number)
+                assert (await anext(consumer)).payloads == [b"%d" % number]
+                proxy.cut()
+                await consumer.commit()
+        assert await lag(direct) == 0
+    assert lost == []
 
 
 async def test_consumers_wait_out_a_restart(tmp_path: Path) -> None:

@@ -107,6 +107,9 @@ class MemberCall:
             # The member may have been evicted during the last write, before which `_tell` looked.
             if self._session.is_over:
                 raise self._why_over()
+            # A lost connection ends the requests too. Then this wait is cancelled: gRPC has reported the loss before
+            # it completes another operation.
+            await self._context.read()
             self._session.leave()
         finally:
             self._node.watchers.discard(self._changed)
