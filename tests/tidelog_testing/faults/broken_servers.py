@@ -108,8 +108,9 @@ class BrokenServer:
                 self._relay.way = way
 
     def mend(self) -> None:
-        """Answer at once again, after ``slow``."""
+        """Answer at once again, after ``stopped`` or ``slow``."""
         self._relay.way = None
+        os.kill(self._process.pid, signal.SIGCONT)
 
 
 @contextmanager
