@@ -460,7 +460,7 @@ class Server:
     async def _open_metadata(self) -> MetadataStore:
         if self._config.metadata.kind == "embedded" and isinstance(self._store, RocksdbLogStore):
             committer = self._log.committer
-            return await EmbeddedMetadataStore.open(self._store.metadata_table(), committer.executor, committer.write)
+            return await EmbeddedMetadataStore.open(self._store.metadata_rows(), committer.executor, committer.write)
         # The metadata of a log in memory is in memory too, so that neither outlives the process.
         return MemoryMetadataStore()
 

@@ -20,12 +20,15 @@ from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.storage.format.codec import TailRow
 from tidelog_server.storage.format.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
-from tidelog_server.storage.log_store import LogStore, SideRows
+from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
+from tidelog_server.txn.rows import APP_COMMITS, FLOORS, OUTCOMES
 from tidelog_testing.parts.entries import (
     END,
     FIRST_TICK,
@@ -362,16 +365,16 @@ def test_windows_are_written_with_the_entries_and_go_with_their_vchannel(store: 
     store.create_vchannels([1, 2, MAX_VCHANNEL_ID])
     first = ProducerWindow(0).extended(Result(10, 1, 7, is_synced=True))
     keys: list[ProducerKey] = [(1, "p"), (1, "é" * 32), (2, "p"), (MAX_VCHANNEL_ID, "\U0010ffff" * 16)]
-    store.write([new_entry(1, 10)], SideRows(dict.fromkeys(keys, first)))
-    assert store.producer_windows() == dict.fromkeys(keys, first)
+    store.write([new_entry(1, 10)], WINDOWS.changes(dict.fromkeys(keys, first)))
+    assert store.rows(WINDOWS) == dict.fromkeys(keys, first)
     second = first.opened().extended(Result(20, 2, 8, is_synced=False))
-    store.write([], SideRows({(1, "p"): second, (2, "p"): None}))
+    store.write([], WINDOWS.changes({(1, "p"): second, (2, "p"): None}))
     store.write([new_entry(1, 20)])
-    assert store.producer_windows() == {(1, "p"): second, keys[1]: first, keys[3]: first}
+    assert store.rows(WINDOWS) == {(1, "p"): second, keys[1]: first, keys[3]: first}
     assert (second.epoch, second.last_sequence, second.last_tick) == (1, 2, 21)
     store.drop_vchannels([MAX_VCHANNEL_ID])
     store.drop_vchannels([1])
-    assert store.producer_windows() == {}
+    assert store.rows(WINDOWS) == {}
 
 
 def test_staged_batches_are_read_once_their_transaction_is_committed(store: LogStore) -> None:
@@ -379,18 +382,18 @@ def test_staged_batches_are_read_once_their_transaction_is_committed(store: LogS
     store.write([new_entry(1, 10)])
     entries = [new_entry(1, 100), new_entry(1, 110, size_bytes=9_000), new_entry(2, 120), new_entry(2, 130)]
     staged = [staged_batch(entry, 50, sequence) for sequence, entry in enumerate(entries, 1)]
-    store.write([], SideRows(staged=staged[:1]))
-    store.write([new_entry(2, 20)], SideRows(staged=staged[1:]))
+    store.write([], staged=staged[:1])
+    store.write([new_entry(2, 20)], staged=staged[1:])
     assert [entry.header.base_tick for v in (1, 2) for entry in read_all(store, v)] == [10, 20]
     assert store.head.sequence == 2
     assert store.staged() == [(1, 50), (2, 50)]
     outcome = TxnOutcome(100, True, (TxnRun(1, 20), TxnRun(2, 20)))
     commits = [committed(entry, 50, sequence, 100, 139) for sequence, entry in enumerate(entries, 1)]
-    store.write(commits, SideRows(outcomes={50: outcome}))
+    store.write(commits, OUTCOMES.changes({50: outcome}))
     store.write([new_entry(1, 200)])
     store.sync()
     assert store.staged() == []
-    assert store.txn_outcomes() == {50: outcome}
+    assert store.rows(OUTCOMES) == {50: outcome}
     assert list(map(place_and_columns, read_all(store, 1))) == [
         place_and_columns(entry) for entry in (new_entry(1, 10), *entries[:2], new_entry(1, 200))
     ]
@@ -405,9 +408,9 @@ def test_staged_batches_are_read_once_their_transaction_is_committed(store: LogS
 def test_a_batch_may_be_staged_and_committed_in_one_write(store: LogStore) -> None:
     store.create_vchannels([1])
     entries = [new_entry(1, 100), new_entry(1, 110)]
-    store.write([], SideRows(staged=[staged_batch(entries[0], 50, 1)]))
+    store.write([], staged=[staged_batch(entries[0], 50, 1)])
     commits = [committed(entry, 50, sequence, 100, 119) for sequence, entry in enumerate(entries, 1)]
-    store.write(commits, SideRows(staged=[staged_batch(entries[1], 50, 2)], outcomes={50: TxnOutcome(100, True, ())}))
+    store.write(commits, OUTCOMES.changes({50: TxnOutcome(100, True, ())}), staged=[staged_batch(entries[1], 50, 2)])
     assert store.staged() == []
     assert list(map(place_and_columns, read_all(store, 1))) == list(map(place_and_columns, entries))
 
@@ -417,9 +420,7 @@ def test_what_was_staged_in_vain_is_discarded_and_nothing_else_is(store: LogStor
     entry = new_entry(1, 100)
     store.write(
         [],
-        SideRows(
-            staged=[staged_batch(entry, 50, 1), staged_batch(entry, 51, 1), staged_batch(new_entry(2, 100), 50, 2)]
-        ),
+        staged=[staged_batch(entry, 50, 1), staged_batch(entry, 51, 1), staged_batch(new_entry(2, 100), 50, 2)],
     )
     store.discard({(1, 50): None, (2, 50): 2, (2, 77): None})
     assert store.staged() == [(1, 51)]
@@ -432,20 +433,20 @@ def test_what_was_staged_in_vain_is_discarded_and_nothing_else_is(store: LogStor
 def test_staged_batches_go_with_their_vchannel(store: LogStore) -> None:
     store.create_vchannels([1, MAX_VCHANNEL_ID])
     entries = [new_entry(1, 100), new_entry(MAX_VCHANNEL_ID, 110)]
-    store.write([], SideRows(staged=[staged_batch(entry, 50, 1) for entry in entries]))
+    store.write([], staged=[staged_batch(entry, 50, 1) for entry in entries])
     store.drop_vchannels([MAX_VCHANNEL_ID])
     assert store.staged() == [(1, 50)]
     store.drop_vchannels([1])
     assert store.staged() == []
     with pytest.raises((AssertionError, KeyError)):
-        store.write([], SideRows(staged=[staged_batch(entries[0], 50, 1)]))
+        store.write([], staged=[staged_batch(entries[0], 50, 1)])
 
 
 def test_a_trim_removes_committed_batches_one_by_one(store: LogStore) -> None:
     store.create_vchannels([1])
     entries = [new_entry(1, tick) for tick in (100, 110, 120)]
-    store.write([], SideRows(staged=[staged_batch(entry, 50, i) for i, entry in enumerate(entries, 1)]))
-    store.write([], SideRows(staged=[staged_batch(new_entry(1, 300), 60, 1)]))
+    store.write([], staged=[staged_batch(entry, 50, i) for i, entry in enumerate(entries, 1)])
+    store.write([], staged=[staged_batch(new_entry(1, 300), 60, 1)])
     store.write([committed(entry, 50, i, 100, 129) for i, entry in enumerate(entries, 1)])
     store.trim(1, 115)
     assert list(map(place_and_columns, read_all(store, 1))) == list(map(place_and_columns, entries[1:]))
@@ -461,9 +462,9 @@ def test_a_trim_removes_committed_batches_one_by_one(store: LogStore) -> None:
 def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
     first, second = TxnOutcome(0, False, ()), TxnOutcome(7, True, (TxnRun(9, 3),))
     store.create_vchannels([1])
-    store.write([new_entry(1, 10)], SideRows(outcomes={5: first, 6: first}))
-    store.write([], SideRows(outcomes={6: second, 5: None, 4: None}))
-    assert store.txn_outcomes() == {6: second}
+    store.write([new_entry(1, 10)], OUTCOMES.changes({5: first, 6: first}))
+    store.write([], OUTCOMES.changes({6: second, 5: None, 4: None}))
+    assert store.rows(OUTCOMES) == {6: second}
 
 
 def test_outcomes_and_windows_keep_their_tenant(store: LogStore) -> None:
@@ -471,51 +472,51 @@ def test_outcomes_and_windows_keep_their_tenant(store: LogStore) -> None:
     outcome = TxnOutcome(7, True, (TxnRun(9, 3),), tenant)
     window = ProducerWindow(2, 8, tenant=tenant).extended(Result(10, 1, 5, is_synced=True), tenant)
     store.create_vchannels([1])
-    store.write([new_entry(1, 10)], SideRows(windows={(1, "p"): window}, outcomes={5: outcome}))
-    assert store.txn_outcomes() == {5: outcome}
-    assert store.producer_windows() == {(1, "p"): window}
+    store.write([new_entry(1, 10)], [*WINDOWS.changes({(1, "p"): window}), *OUTCOMES.changes({5: outcome})])
+    assert store.rows(OUTCOMES) == {5: outcome}
+    assert store.rows(WINDOWS) == {(1, "p"): window}
 
 
 def test_floors_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:
     common, mine = (FloorKey(FloorTable.OUTCOMES, tenant) for tenant in (NO_TENANT, tenant_of("jwt:a")))
     other = FloorKey(FloorTable.APPS, mine.tenant)
     store.create_vchannels([1, 0x67616161])
-    store.write([new_entry(1, 10)], SideRows(floors={common: 1, mine: 2, other: 3}))
-    store.write([], SideRows(floors={mine: 1 << 62, other: None, FloorKey(FloorTable.FINISHED_APPS, NO_TENANT): None}))
+    store.write([new_entry(1, 10)], FLOORS.changes({common: 1, mine: 2, other: 3}))
+    store.write([], FLOORS.changes({mine: 1 << 62, other: None, FloorKey(FloorTable.FINISHED_APPS, NO_TENANT): None}))
     store.sync()
-    assert store.floors() == {common: 1, mine: 1 << 62}
+    assert store.rows(FLOORS) == {common: 1, mine: 1 << 62}
 
 
 def test_commits_of_applications_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:
     first, second = AppCommit(0, 10, 10, False), AppCommit((1 << 63) - 1, 30, 0, True, is_last=True)
     a, b, never, owned = (AppKey("", "a"), AppKey("", "b"), AppKey("", "never"), AppKey("jwt:\u00fc x", "a"))
     store.create_vchannels([1, 0x61616161])
-    store.write([new_entry(1, 10)], SideRows(app_commits={a: first, b: first, owned: first}))
-    store.write([], SideRows(app_commits={b: second, a: None, never: None}))
+    store.write([new_entry(1, 10)], APP_COMMITS.changes({a: first, b: first, owned: first}))
+    store.write([], APP_COMMITS.changes({b: second, a: None, never: None}))
     store.sync()
-    assert store.app_commits() == {b: second, owned: first}
+    assert store.rows(APP_COMMITS) == {b: second, owned: first}
 
 
 def test_positions_are_written_with_the_entries_and_go_with_their_vchannel(store: LogStore) -> None:
     store.create_vchannels([1, 2])
     first, other = GroupKey("billing", "orders/0"), GroupKey("audit.v2", "orders/0")
-    store.write([new_entry(1, 10)], SideRows(positions={first: GroupPosition(1, 11, 5), other: GroupPosition(1, 3, 4)}))
-    store.write([], SideRows(positions={first: GroupPosition(1, 11, 5).after(12, 6, 7), other: None}))
+    store.write([new_entry(1, 10)], POSITIONS.changes({first: GroupPosition(1, 11, 5), other: GroupPosition(1, 3, 4)}))
+    store.write([], POSITIONS.changes({first: GroupPosition(1, 11, 5).after(12, 6, 7), other: None}))
     elsewhere = GroupKey("billing", "payments/1023")
-    store.write([], SideRows(positions={elsewhere: GroupPosition(2, END - 1, 8)}))
-    assert store.group_positions() == {
+    store.write([], POSITIONS.changes({elsewhere: GroupPosition(2, END - 1, 8)}))
+    assert store.rows(POSITIONS) == {
         first: GroupPosition(1, 11, 5).after(12, 6, 7), elsewhere: GroupPosition(2, END - 1, 8)
     }  # fmt: skip
-    store.drop_vchannels([1], [first])
-    assert store.group_positions() == {elsewhere: GroupPosition(2, END - 1, 8)}
+    store.drop_vchannels([1], [POSITIONS.gone(first)])
+    assert store.rows(POSITIONS) == {elsewhere: GroupPosition(2, END - 1, 8)}
 
 
 def test_a_write_that_is_refused_changes_no_window(store: LogStore) -> None:
     store.create_vchannels([1])
     store.write([new_entry(1, 100)])
     with pytest.raises(AssertionError):
-        store.write([new_entry(1, 50)], SideRows({(1, "p"): ProducerWindow(1)}))
-    assert store.producer_windows() == {}
+        store.write([new_entry(1, 50)], WINDOWS.changes({(1, "p"): ProducerWindow(1)}))
+    assert store.rows(WINDOWS) == {}
 
 
 def test_creating_an_existing_vchannel_leaves_it_as_it_is(store: LogStore) -> None:

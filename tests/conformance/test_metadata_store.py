@@ -41,7 +41,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         return
     log_store = open_rocksdb_log_store(tmp_path / "store")
     with ThreadPoolExecutor(1) as executor:
-        embedded = await EmbeddedMetadataStore.open(log_store.metadata_table(), executor, at_once)
+        embedded = await EmbeddedMetadataStore.open(log_store.metadata_rows(), executor, at_once)
         yield embedded
         await embedded.close()
     log_store.close()

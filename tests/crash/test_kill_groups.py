@@ -229,7 +229,7 @@ def _forget_record(folder: Path, key: str) -> None:
 
     store = open_rocksdb_log_store(folder)
     try:
-        table = store.metadata_table()
+        table = store.metadata_rows()
         summary, rows = embedded._load(table)
         metadata = embedded.EmbeddedMetadataStore(table, None, None, summary, rows)  # type: ignore[arg-type]  # Not used.
         metadata._commit([Delete(key, None)], syncs=True)

@@ -59,7 +59,7 @@ def test_a_crashed_folder_opens_with_everything(crashed: Path, tmp_path: Path) -
         store = open_rocksdb_log_store(folder)
         content = content_of(store)
         assert store.head.sequence == FLUSHED + UNFLUSHED
-        assert list(store.metadata_table().scan()) == [(b"vkey", b"value")]
+        assert list(store.metadata_rows().scan()) == [(b"vkey", b"value")]
         store.close()
         assert sum(map(len, content.values())) == FLUSHED + UNFLUSHED
         # And again, after the clean shutdown.
@@ -182,7 +182,7 @@ def test_a_database_of_another_folder_is_refused(crashed: Path, tmp_path: Path) 
 def test_lost_metadata_is_refused_although_no_entry_is_lost(tmp_path: Path) -> None:
     store = filled_store(tmp_path / "live", flushed=0, unflushed=5)
     sound_bytes = newest_wal(tmp_path / "live").stat().st_size
-    store.metadata_table().apply([(b"vchannel", b"orders")], [])
+    store.metadata_rows().apply([(b"vchannel", b"orders")], [])
     folder = crashed_copy(store, tmp_path / "copy")
     store.close()
     cut(newest_wal(folder), sound_bytes)
@@ -406,7 +406,7 @@ def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
     open_rocksdb_log_store(tmp_path / "store").close()
 
 
-@pytest.mark.parametrize("stamp", [b"tidelog data format 2\n", b"", b"tidelog data format 1", b"\xff\xfe"])
+@pytest.mark.parametrize("stamp", [b"tidelog data format 3\n", b"", b"tidelog data format 1", b"\xff\xfe"])
 def test_an_unknown_format_is_refused(tmp_path: Path, stamp: bytes) -> None:
     open_rocksdb_log_store(tmp_path / "store").close()
     (tmp_path / "store" / "FORMAT").write_bytes(stamp)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.broadcast.admission import BroadcastRequest
-from tidelog_server.broadcast.append import WINDOW_PREFIX
 from tidelog_server.broadcast.records import Tombstone
+from tidelog_server.broadcast.rows import LOGGED
 from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import BroadcastState, ResourceKey
 from tidelog_server.core.errors import BroadcastReusedError, ChannelNotExistError, ResourceAcquiredError
@@ -287,8 +287,7 @@ async def run(plan: Sequence[object]) -> None:
                 await model.do(node, step)
                 model.check(node)
             assert node.task_failures == []
-    windows = [name for _, name in store.producer_windows() if name.startswith(WINDOW_PREFIX)]
-    assert len(windows) <= len(model.sent)
+    assert len(store.rows(LOGGED)) <= len(model.sent)
 
 
 @given(steps)

@@ -28,6 +28,7 @@ from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.txn.rows import APP_COMMITS
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
@@ -257,7 +258,7 @@ class Model:
                 payloads = payloads_of(entry.columns)
                 found += [(entry.header.base_tick + i, name, p, txn.txn_id) for i, p in enumerate(payloads)]
         assert sorted(found) == self.rows
-        assert store.app_commits() == self.last
+        assert store.rows(APP_COMMITS) == self.last
         open_ids = {txn.txn_id for txn in self.txns if txn.state == "prepared"}
         assert {each.txn_id for each in node.transactions.list()} == open_ids
         async with asyncio.timeout(60):

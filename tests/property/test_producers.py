@@ -33,8 +33,8 @@ from tidelog_server.core.ticks import compose
 from tidelog_server.log import producers as log_producers
 from tidelog_server.log.batch import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_server.storage.log_store import NO_SIDE_ROWS
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore, LastingStore
@@ -136,7 +136,7 @@ class Model:
         for submitted, tick in self.waiting:
             assert await submitted.acknowledged() == tick
         self.waiting.clear()
-        windows = node.log.store.producer_windows()
+        windows = node.log.store.rows(WINDOWS)
         for vchannel in VCHANNELS:
             _, lane = node.directory.find(vchannel)
             entries = node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)
@@ -184,7 +184,7 @@ def a_window(tick: int, tenant: Tenant = NO_TENANT) -> ProducerWindow:
 
 def without_marks(node: Node) -> dict[ProducerKey, ProducerWindow]:
     """Return the stored windows of producers, without those of the server itself."""
-    windows = node.log.store.producer_windows()
+    windows = node.log.store.rows(WINDOWS)
     return {key: window for key, window in windows.items() if not key[1].startswith("_")}
 
 
@@ -192,13 +192,15 @@ def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pyte
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
     # As after a restart: in order of each producer's last tick.
     table = ProducerTable({(1, "c"): a_window(30), (1, "a"): a_window(10), (2, "b"): a_window(20)})
-    assert table.put((1, "a"), a_window(40)) == (((1, "a"), a_window(40)),)
+    assert table.put((1, "a"), a_window(40)) == (WINDOWS.row((1, "a"), a_window(40)),)
     # A retry counts as a use.
     table.in_flight((2, "b"), 1)
 
     changes = table.put((1, "d"), a_window(50))
 
-    assert changes == (((1, "d"), a_window(50)), ((1, "c"), None), ((1, FORGOTTEN_NAMED), ProducerWindow(0, 30)))
+    assert changes == tuple(
+        WINDOWS.changes({(1, "d"): a_window(50), (1, "c"): None, (1, FORGOTTEN_NAMED): ProducerWindow(0, 30)})
+    )
     assert table.window((1, "c")) is None
     assert [table.window(key) is not None for key in ((1, "a"), (2, "b"), (1, "d"))] == [True, True, True]
 
@@ -290,19 +292,14 @@ def test_a_first_batch_that_was_lost_long_after_the_evictions_is_new(monkeypatch
     assert table.window_for(2, "a/1", lost, within) is None
 
 
-def test_those_of_the_server_itself_stay_and_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_of_forgotten_producers_stay_and_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 2)
-    table = ProducerTable({(1, "_broadcast-1"): a_window(1)})
-    table.put((1, "loader"), ProducerWindow(1))
+    mark = ProducerWindow(0, 9)
+    table = ProducerTable({(vchannel_id, FORGOTTEN_NAMED): mark for vchannel_id in range(1, 6)})
     for number in range(5):
-        changes = table.put((1, f"_broadcast-{number}"), a_window(number))
-        assert [window for _, window in changes] == [a_window(number)]
-        table.put((1, f"p{number}"), ProducerWindow(1))
-
-    assert sorted(table.keys("_broadcast-")) == [(1, f"_broadcast-{number}") for number in range(5)]
+        table.put((9, f"p{number}"), ProducerWindow(1))
     assert len(table) == 2
-    table.remove((1, "_broadcast-1"))
-    assert table.window((1, "_broadcast-1")) is None
+    assert {table.window((vchannel_id, FORGOTTEN_NAMED)) for vchannel_id in range(1, 6)} == {mark}
 
 
 def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +351,7 @@ def test_a_channel_takes_its_producers_with_it() -> None:
             await node.append("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
             await node.lifecycle.destroy(["a"], ignore_missing=False)
             assert len(node.log.shared.producers) == 0
-            assert node.log.store.producer_windows() == {}
+            assert node.log.store.rows(WINDOWS) == {}
 
     asyncio.run(check())
 
@@ -390,10 +387,10 @@ def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
 
 def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
     class BrokenStore(FaultyStore):
-        def write(self, entries: Any, side_rows: Any = NO_SIDE_ROWS) -> None:
+        def write(self, entries: Any, rows: Any = (), staged: Any = ()) -> None:
             if entries:
                 raise KeyError("a defect")
-            super().write(entries, side_rows)
+            super().write(entries, rows, staged)
 
     async def check() -> None:
         store = BrokenStore()
@@ -403,7 +400,7 @@ def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
             with pytest.raises(StorageFailedError):
                 await node.vchannels.open_producer("a", "p")
             assert (await submitted.outcome()).failure is not None
-            assert store.producer_windows() == {}
+            assert store.rows(WINDOWS) == {}
 
     asyncio.run(check())
 

@@ -19,9 +19,12 @@ from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
-from tidelog_server.storage.log_store import LogStore, SideRows
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.log.rows import WINDOWS
+from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
+from tidelog_server.txn.rows import APP_COMMITS, OUTCOMES
 from tidelog_testing.parts.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
 
 IDS = [0, 1, 2]
@@ -66,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(vchannel_id=vchannel_ids)
     def drop(self, vchannel_id: int) -> None:
         gone = [key for key, position in self.positions.items() if position.vchannel_id == vchannel_id]
-        self.store.drop_vchannels([vchannel_id], gone)
+        self.store.drop_vchannels([vchannel_id], [POSITIONS.gone(key) for key in gone])
         for key in gone:
             del self.positions[key]
         self.written.pop(vchannel_id, None)
@@ -109,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
         key = (vchannel_id, producer_id)
         result = Result(self.next_tick(vchannel_id) - 1, 1, 2, is_synced=True)
         window = self.windows.get(key, ProducerWindow(0)).opened().extended(result)
-        self.store.write([], SideRows({key: window if is_kept else None}))
+        self.store.write([], WINDOWS.changes({key: window if is_kept else None}))
         self.store.sync()
         self.windows.pop(key, None)
         if is_kept:
@@ -120,7 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
         if vchannel_id not in self.written:
             return
         key, position = GroupKey(group, f"c/{vchannel_id}"), GroupPosition(vchannel_id, self.next_tick(vchannel_id), 1)
-        self.store.write([], SideRows(positions={key: position if is_kept else None}))
+        self.store.write([], POSITIONS.changes({key: position if is_kept else None}))
         self.store.sync()
         self.positions.pop(key, None)
         if is_kept:
@@ -134,7 +137,7 @@ class StoreMachine(RuleBasedStateMachine):
         staged = self.staged.setdefault(place, [])
         begin = len(staged)
         staged += counts
-        self.store.write([], SideRows(staged=[self.batch(place, begin + i) for i in range(len(counts))]))
+        self.store.write([], staged=[self.batch(place, begin + i) for i in range(len(counts))])
 
     def batch(self, place: TxnPlace, index: int) -> StagedBatch:
         vchannel_id, txn_id = place
@@ -166,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
             del self.staged[place]
         self.committed.add(txn_id)
         self.outcomes[txn_id] = TxnOutcome(first_tick, True, tuple(runs))
-        self.store.write(entries, SideRows(staged=together, outcomes={txn_id: self.outcomes[txn_id]}))
+        self.store.write(entries, OUTCOMES.changes({txn_id: self.outcomes[txn_id]}), staged=together)
         self.store.sync()
         self.sequence += len(entries)
 
@@ -179,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def forget_outcomes(self) -> None:
-        self.store.write([], SideRows(outcomes=dict.fromkeys(self.outcomes)))
+        self.store.write([], OUTCOMES.changes(dict.fromkeys(self.outcomes)))
         self.outcomes.clear()
 
     @rule(
@@ -190,7 +193,7 @@ class StoreMachine(RuleBasedStateMachine):
     def note_app(self, app: AppKey, version: int | None, *, is_last: bool) -> None:
         """Write a commit of an application without messages, or forget the application."""
         commit = None if version is None else AppCommit(version, 90, 0, True, is_last)
-        self.store.write([], SideRows(app_commits={app: commit}))
+        self.store.write([], APP_COMMITS.changes({app: commit}))
         self.app_commits.pop(app, None)
         if commit is not None:
             self.app_commits[app] = commit
@@ -222,11 +225,11 @@ class StoreMachine(RuleBasedStateMachine):
             return
         assert self.store.vchannel_ids() == sorted(self.written)
         assert self.store.head.sequence == self.sequence
-        assert self.store.producer_windows() == self.windows
-        assert self.store.group_positions() == self.positions
+        assert self.store.rows(WINDOWS) == self.windows
+        assert self.store.rows(POSITIONS) == self.positions
         assert self.store.staged() == sorted(self.staged)
-        assert self.store.txn_outcomes() == self.outcomes
-        assert self.store.app_commits() == self.app_commits
+        assert self.store.rows(OUTCOMES) == self.outcomes
+        assert self.store.rows(APP_COMMITS) == self.app_commits
         for vchannel_id, written in self.written.items():
             found = list(map(place_and_columns, read_all(self.store, vchannel_id, max_bytes=5_000)))
             assert found == list(map(place_and_columns, self.kept(vchannel_id)))

@@ -16,34 +16,33 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from tidelog_server.backup.files import Meter
 from tidelog_server.backup.manifest import BackupError
 from tidelog_server.broadcast.records import Progress, Tombstone
 from tidelog_server.core.entries import EntryHeader, NewEntry, StagedBatch, StagedColumns
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.mailboxes import MailboxAtTick
-from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
-from tidelog_server.core.ticks import MAX_TICK, NO_TICK, physical_ms
-from tidelog_server.core.transactions import AppCommit
-from tidelog_server.metadata.embedded import EmbeddedMetadataStore, Table
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.fold.rows import SNAPSHOTS
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.log.rows import WINDOWS
+from tidelog_server.metadata.embedded import EmbeddedMetadataStore, MetadataRows
 from tidelog_server.metadata.store import Put, Versioned
-from tidelog_server.storage.log_store import SideRows
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.recovery.view import make_recovery_view
 from tidelog_server.storage.rocksdb.snapshot import StoredLog, open_stored_log
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+from tidelog_server.storage.rows import Row, Table, tables
+from tidelog_server.txn.rows import APP_COMMITS
 
 _ROOT: Final = "tidelog"
 _HEADERS_PER_PAGE: Final = 256
-_SIDE_ROWS_PER_WRITE: Final = 1_000
+_ROWS_PER_WRITE: Final = 1_000
 _NAMES_IN_TEXT: Final = 10
 _MAX_UNUSED_TICKS: Final = 1 << 20
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ async def replay(
                 _replay_log(log, store, tick, report, meter)
                 # The new store has no message between this tick and the requested one, so the two are equivalent.
                 last_tick = report.end_tick - 1
-                _replay_side_rows(log, store, last_tick, report, found)
+                _replay_rows(log, store, last_tick, report, found)
                 _empty_mailboxes(store, mailboxes, found, report.end_tick)
                 await _replay_metadata(log.metadata, store, last_tick, report)
                 store.sync()
@@ -271,56 +270,29 @@ def _write(
         report.kept_batches += 1
         report.kept_messages += header.count
         size_bytes += header.columns_bytes
-    store.write(entries, SideRows(staged=staged))
+    store.write(entries, staged=staged)
     meter(size_bytes)
 
 
-def _replay_side_rows(
+def _replay_rows(
     log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport, mailboxes: Sequence[MailboxAtTick]
 ) -> None:
-    windows: dict[ProducerKey, ProducerWindow | None] = {}
-    for producer, before in log.windows().items():
-        after = window_until(before, tick)
-        report.cut_producers += after != before
-        if after is not None:
-            windows[producer] = after
-    positions = _positions_until(log, tick, report, mailboxes)
-    outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
-    app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}
-    report.forgotten_apps = len(log.app_commits) - len(app_commits)
-    for window_page in _pages(windows):
-        store.write([], SideRows(windows=window_page))
-    for position_page in _pages(positions):
-        store.write([], SideRows(positions=position_page))
-    for outcome_page in _pages(outcomes):
-        store.write([], SideRows(outcomes=outcome_page))
-    for app_page in _pages(app_commits):
-        store.write([], SideRows(app_commits=app_page))
-    # Keep the floors: rows evicted before the tick stay unknown, and the time of an eviction is not recorded.
-    store.write([], SideRows(floors=log.floors))
+    """Write the rows of all tables as they were at ``tick``."""
+    changed: dict[Table[Any, Any], int] = {}
+    for table in tables():
+        before = log.rows(table)
+        rows = [
+            table.row(key, after) for key, value in before.items() if (after := table.until(value, tick)) is not None
+        ]
+        changed[table] = sum(row.value != before[row.key] for row in rows) + len(before) - len(rows)
+        for page in _pages(rows):
+            store.write([], page)
+    report.cut_producers, report.moved_positions = changed[WINDOWS], changed[POSITIONS]
+    report.forgotten_apps = changed[APP_COMMITS]
+    # The last snapshot may have been written, or completed, later than the one from which the log is replayed.
+    store.write([], [SNAPSHOTS.row(each.vchannel_id, each.snapshot_tick) for each in mailboxes if each.snapshot_tick])
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
-
-
-def _positions_until(
-    log: StoredLog, tick: int, report: RestoreReport, mailboxes: Sequence[MailboxAtTick]
-) -> dict[GroupKey, GroupPosition | None]:
-    snapshots = {mailbox.vchannel_id: mailbox.snapshot_tick for mailbox in mailboxes}
-    positions: dict[GroupKey, GroupPosition | None] = {}
-    for key, position in log.positions().items():
-        positions[key] = position
-        snapshot_tick = snapshots.get(position.vchannel_id, NO_TICK)
-        if key.group == FOLD_GROUP and snapshot_tick:
-            # The last snapshot may have been written later, or completed later.
-            positions[key] = position._replace(next_tick=snapshot_tick)
-        elif key.group == FOLD_GROUP and tick < position.next_tick:
-            # The mailbox is loaded from the beginning of its log.
-            positions[key] = None
-        elif key.group != FOLD_GROUP and tick + 1 < position.next_tick:
-            # Messages consumed beyond the tick no longer exist, so a retried consume call cannot get them again.
-            positions[key] = position._replace(next_tick=tick + 1, taken=b"")
-            report.moved_positions += 1
-    return positions
 
 
 def _empty_mailboxes(
@@ -329,37 +301,16 @@ def _empty_mailboxes(
     """Write a snapshot without messages, at ticks from ``tick`` on, for mailboxes that have no state at the tick."""
     for mailbox in mailboxes:
         if mailbox.restorable_from or mailbox.is_new:
-            position = GroupPosition(mailbox.vchannel_id, tick, physical_ms(tick))
-            key = GroupKey(FOLD_GROUP, mailbox.vchannel)
-            store.write([history.empty(mailbox, tick)], SideRows(positions={key: position}))
+            store.write([history.empty(mailbox, tick)], [SNAPSHOTS.row(mailbox.vchannel_id, tick)])
             tick += 1
 
 
-def _is_before(commit: AppCommit, tick: int) -> bool:
-    """Return True if a commit was made at or before ``tick``; a commit without messages has a tick too."""
-    return max(commit.first_tick, commit.last_tick) <= tick
+def _pages(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), _ROWS_PER_WRITE):
+        yield rows[start : start + _ROWS_PER_WRITE]
 
 
-def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
-    """Return a producer's window without the batches after ``tick``; None if the window at ``tick`` is unknown.
-
-    The epoch is kept, so fenced producers stay fenced.
-    """
-    kept = window
-    while kept.results and kept.last_tick > tick:
-        kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
-    # All remembered batches came after the tick: how many older batches did as well is unknown.
-    is_unknown = kept.results == b"" != window.results and kept.last_sequence > 0
-    return None if is_unknown else kept
-
-
-def _pages(rows: Mapping[_Key, _Value]) -> Iterator[dict[_Key, _Value]]:
-    items = list(rows.items())
-    for start in range(0, len(items), _SIDE_ROWS_PER_WRITE):
-        yield dict(items[start : start + _SIDE_ROWS_PER_WRITE])
-
-
-async def _records(table: Table) -> dict[str, Versioned]:
+async def _records(table: MetadataRows) -> dict[str, Versioned]:
     """Return all records of the metadata, by key."""
     with ThreadPoolExecutor(1) as executor:
 
@@ -369,7 +320,7 @@ async def _records(table: Table) -> dict[str, Versioned]:
         return await (await EmbeddedMetadataStore.open(table, executor, write)).list("")
 
 
-async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
+async def _replay_metadata(table: MetadataRows, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
     with ThreadPoolExecutor(1) as executor:
         loop = asyncio.get_running_loop()
 
@@ -377,7 +328,7 @@ async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, repo
             return await loop.run_in_executor(executor, call)
 
         source = await EmbeddedMetadataStore.open(table, executor, write)
-        target = await EmbeddedMetadataStore.open(store.metadata_table(), executor, write)
+        target = await EmbeddedMetadataStore.open(store.metadata_rows(), executor, write)
         records = await source.list("")
         gone = _broadcasts_after(records, tick)
         report.removed_broadcasts = len(gone)

@@ -6,28 +6,19 @@ barrier.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.core.entries import NewEntry
-from tidelog_server.core.producers import ProducerKey, ProducerSequence
 from tidelog_server.log.append import Settled, TickedAppend
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.protocols import Place
 
-WINDOW_PREFIX: Final = "_broadcast-"
-"""Prefix of the windows that broadcasts have, as producers do; producer ids must not begin with it."""
-
-
-def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
-    """Return the key of the window that records whether a broadcast is in the log; ``vchannel_id`` is its first one."""
-    return vchannel_id, f"{WINDOW_PREFIX}{broadcast_id}"
-
 
 class BroadcastAppend(TickedAppend):
     """The append of a broadcast to all its vchannels."""
 
-    __slots__ = ("_batch", "_broadcast_id", "_node", "_take_stale_windows", "_targets")
+    __slots__ = ("_batch", "_broadcast_id", "_node", "_take_unneeded", "_targets")
 
     def __init__(
         self,
@@ -37,7 +28,7 @@ class BroadcastAppend(TickedAppend):
         batch: Batch,
         *,
         barrier_tick: int,
-        take_stale_windows: Callable[[], Sequence[ProducerKey]],
+        take_unneeded: Callable[[], Sequence[LoggedKey]],
         on_settled: Settled,
     ) -> None:
         """Create it; nothing is submitted yet.
@@ -48,7 +39,7 @@ class BroadcastAppend(TickedAppend):
             targets: At least one; distinct vchannels, whose channels are not closed before this is settled.
             batch: One message.
             barrier_tick: Lower bound of its tick, exclusive.
-            take_stale_windows: Called once, at the submission; returns windows of earlier broadcasts to delete.
+            take_unneeded: Called once, at the submission; returns rows of earlier broadcasts to delete.
             on_settled: Called once with the outcome.
         """
         assert batch.count == 1
@@ -58,12 +49,11 @@ class BroadcastAppend(TickedAppend):
         self._broadcast_id = broadcast_id
         self._targets = targets
         self._batch = batch
-        self._take_stale_windows = take_stale_windows
+        self._take_unneeded = take_unneeded
 
     def try_submit(self) -> bool:
         """See TickedAppend.
 
-        A window is written with it, so that a restart knows that the broadcast is in the log even if it was trimmed.
         The broadcast was accepted before, so no temporary condition refuses it here.
         """
         node, batch, broadcast_id, targets = self._node, self._batch, self._broadcast_id, self._targets
@@ -77,9 +67,8 @@ class BroadcastAppend(TickedAppend):
             for _, vchannel in targets
         ]
         self.entries = entries
-        first_id, name = window_key(targets[0][1].vchannel_id, broadcast_id)
-        node.producers.note(first_id, ProducerSequence(name, 0, 1), self)
-        self.windows = (*self.windows, *map(node.producers.remove, self._take_stale_windows()))
+        key = LoggedKey(targets[0][1].vchannel_id, broadcast_id)
+        self.rows = (LOGGED.row(key, tick), *map(LOGGED.gone, self._take_unneeded()))
         for (log, vchannel), entry in zip(targets, entries, strict=True):
             log.enter(vchannel, entry)
         node.committer.submit(self)

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog_server.broadcast.append import window_key
 from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, Tombstone
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.callers import Tenant
@@ -19,13 +19,11 @@ from tidelog_server.core.limits import (
     MAX_WATCHED_BROADCASTS,
     TOMBSTONE_SWEEP_INTERVAL_S,
 )
-from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.storage.log_store import SideRows
 
 
 def awaitable() -> "asyncio.Future[Any]":
@@ -59,7 +57,7 @@ class BroadcastSaver:
         keys: Holders and waiters of resource keys.
         live: Broadcasts that have not reached WAIT_ACK, by id.
         in_doubt: Ids of broadcasts in an unknown state after a storage failure.
-        stale_windows: Producer windows of broadcasts that are known to be in the log; the next write removes them.
+        unneeded: Rows of broadcasts whose records have their ticks; the next write deletes them.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords) -> None:
@@ -67,7 +65,7 @@ class BroadcastSaver:
         self.keys = ResourceKeys()
         self.live: dict[int, LiveBroadcast] = {}
         self.in_doubt: set[int] = set()
-        self.stale_windows: list[ProducerKey] = []
+        self.unneeded: list[LoggedKey] = []
         self.waiters_usage = Usage()
         self._node = node
         self._tasks = tasks
@@ -147,7 +145,7 @@ class BroadcastSaver:
         self._node.metrics.broadcast_acks.inc(durable.acked - before.acked)
         if has_left:
             self.live.pop(broadcast_id).has_left.set()
-            self.stale_windows.append(window_key(task.record.vchannel_ids[0], broadcast_id))
+            self.unneeded.append(LoggedKey(task.record.vchannel_ids[0], broadcast_id))
         if isinstance(durable, Tombstone):
             self.release(broadcast_id)
             if self.table.has_excess:
@@ -163,13 +161,13 @@ class BroadcastSaver:
         self._wake(live.task.record.broadcast_id)
 
     async def sweep(self) -> None:
-        """Delete old tombstones and stale windows in the background. Never returns."""
+        """Delete old tombstones and rows that are no longer needed in the background. Never returns."""
         while True:
             try:
                 async with asyncio.timeout(TOMBSTONE_SWEEP_INTERVAL_S):
                     await self._sweep_due.wait()
             except TimeoutError:
-                await self._forget_windows()
+                await self._forget_rows()
             self._sweep_due.clear()
             await self._forget_tombstones()
 
@@ -180,16 +178,14 @@ class BroadcastSaver:
             await self._store.forget(forgotten.broadcast_ids, forgotten.floors)
             table.forget(forgotten.broadcast_ids)
 
-    def take_stale_windows(self) -> list[ProducerKey]:
-        """Return the stale windows, for a write that is about to delete them; they are no longer listed."""
-        stale, self.stale_windows = self.stale_windows, []
-        return stale
+    def take_unneeded(self) -> list[LoggedKey]:
+        """Return the rows that are no longer needed, for a write that is about to delete them."""
+        unneeded, self.unneeded = self.unneeded, []
+        return unneeded
 
-    async def _forget_windows(self) -> None:
-        if not self.stale_windows:
-            return
-        changes = dict(map(self._node.shared.producers.remove, self.take_stale_windows()))
-        await self._node.committer.run(lambda: self._node.store.write([], SideRows(changes)))
+    async def _forget_rows(self) -> None:
+        if self.unneeded:
+            await self._node.committer.submit_rows([LOGGED.gone(key) for key in self.take_unneeded()])
 
     @property
     def waiters(self) -> int:

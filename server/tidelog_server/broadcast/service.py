@@ -14,9 +14,10 @@ from typing import NamedTuple
 import structlog
 
 from tidelog_server.broadcast.admission import BroadcastAdmission, BroadcastRequest
-from tidelog_server.broadcast.append import WINDOW_PREFIX, BroadcastAppend, window_key
+from tidelog_server.broadcast.append import BroadcastAppend
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
 from tidelog_server.broadcast.store import BroadcastRecords, LoadedRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
@@ -113,11 +114,9 @@ class Broadcasts:
     async def _append_pending(self, loaded: LoadedRecords) -> None:
         """Append accepted broadcasts that are missing from the log, each exactly once even across repeated crashes."""
         pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
-        # Ordering: read all windows before the first append, which may evict windows from the table.
-        ticks = {task: self._recovered_tick(task) for task in pending}
-        needed = {window_key(task.record.vchannel_ids[0], task.record.broadcast_id) for task in pending}
-        known = self._node.shared.producers.keys(WINDOW_PREFIX)
-        self._saver.stale_windows = [key for key in known if key not in needed]
+        logged = self._node.store.rows(LOGGED)
+        ticks = {task: logged.pop(_key_of(task), 0) for task in pending}
+        self._saver.unneeded = list(logged)
         for task, tick in ticks.items():
             record = task.record
             batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
@@ -329,7 +328,7 @@ class Broadcasts:
 
         append = BroadcastAppend(
             self._node.shared, live.task.record.broadcast_id, live.targets, batch,
-            barrier_tick=barrier_tick, take_stale_windows=self._saver.take_stale_windows, on_settled=on_settled,
+            barrier_tick=barrier_tick, take_unneeded=self._saver.take_unneeded, on_settled=on_settled,
         )  # fmt: skip
         await self._node.shared.submit(append)
         await settled
@@ -575,11 +574,9 @@ class Broadcasts:
         check_targets(task, len(targets))
         return targets
 
-    def _recovered_tick(self, task: Task) -> int:
-        """Return the tick of a pending broadcast's message in the log; 0 if the message is missing."""
-        window = self._node.shared.producers.window(window_key(task.record.vchannel_ids[0], task.record.broadcast_id))
-        # A restore to a tick between the acceptance and the message has left a window without a result.
-        return 0 if window is None else window.last_tick
+
+def _key_of(task: Task) -> LoggedKey:
+    return LoggedKey(task.record.vchannel_ids[0], task.record.broadcast_id)
 
 
 def _acquired(conflict: Conflict) -> ResourceAcquiredError:

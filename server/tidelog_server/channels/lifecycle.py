@@ -1,6 +1,6 @@
 """Creates, alters, destroys and describes channels."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,6 @@ from tidelog_server.channels.retention import Retainer
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.core.names import is_readable_system_channel, system_channel_name
 from tidelog_server.core.nodes import ChannelOwner
@@ -23,6 +22,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.store import Change, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import VchannelTail
+from tidelog_server.storage.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,15 @@ class GroupsOfChannels(Protocol):
         """Raise GroupInUseError if a member of any group holds one of these vchannels."""
         ...
 
-    def channels_left(self, vchannels: Sequence[str]) -> list[GroupKey]:
-        """Remove the positions on vchannels that are being destroyed, and return their keys."""
+    def stored_on(self, vchannel_ids: Container[int]) -> list[Row]:
+        """Return the changes that delete the positions on vchannels, whose removal a crash interrupted."""
         ...
 
-    def channels_gone(self, keys: Iterable[GroupKey]) -> None:
+    def channels_left(self, vchannels: Sequence[str]) -> list[Row]:
+        """Remove the positions on vchannels that are being destroyed, and return the changes that delete them."""
+        ...
+
+    def channels_gone(self, changes: Iterable[Row]) -> None:
         """Remove positions that the store has deleted."""
         ...
 
@@ -125,7 +129,7 @@ class Lifecycle:
         check_owners(records.values(), {number: store.tail(number).batches for number in store.vchannel_ids()})
         self._directory.list_again(catalog.foreign())
         destroying = [record for record in records.values() if record.is_destroying]
-        await self._destroy_marked(destroying, self._positions_of(destroying))
+        await self._destroy_marked(destroying)
         # A crash between writing the catalog's record and the store's vchannels leaves only the record. This cannot
         # hide lost entries: the start gate compares the number of entries.
         await self._open_new()
@@ -332,24 +336,21 @@ class Lifecycle:
                     for log in logs:
                         self._transactions.channel_destroyed(log)
                         await self._node.remove(log)
-                    folds = [GroupKey(FOLD_GROUP, vchannel) for vchannel in vchannels]
-                    await self._destroy_marked(records, [*positions, *folds])
+                    await self._destroy_marked(records, positions)
                     self._groups.channels_gone(positions)
                     await self._broadcasts.left(present)
             return present
 
-    def _positions_of(self, records: Sequence[ChannelRecord]) -> list[GroupKey]:
-        """Return the remaining group positions on channels whose removal a crash interrupted."""
-        if not records:
-            return []
-        ids = {number for record in records for number in record.vchannel_ids}
-        return [key for key, position in self._node.store.group_positions().items() if position.vchannel_id in ids]
+    async def _destroy_marked(self, records: Sequence[ChannelRecord], positions: Sequence[Row] | None = None) -> None:
+        """Delete the entries and the positions on them, then the records.
 
-    async def _destroy_marked(self, records: Sequence[ChannelRecord], positions: Sequence[GroupKey]) -> None:
-        """Delete the entries, then the records. After a crash in between, a restart resumes from the records."""
+        After a crash in between, a restart resumes from the records; then the positions are those in the store.
+        """
         if not records:
             return
         ids = [number for record in records for number in record.vchannel_ids]
+        if positions is None:
+            positions = self._groups.stored_on(frozenset(ids))
         await self._node.committer.run(lambda: self._node.store.drop_vchannels(ids, positions))
         self._node.shared.producers.forget(ids)
         await self._catalog.remove([record.name for record in records])

@@ -73,7 +73,7 @@ class Vchannels:
         # Ordering: raised in memory and submitted in one step of the event loop. An append that was accepted before is
         # written before these rows, and an append of an older epoch is refused from here on.
         window = (producers.window(key) or UNKNOWN_PRODUCER).opened(tenant)
-        await self._tasks.finish(self._node.committer.submit_rows(windows=producers.put(key, window)))
+        await self._tasks.finish(self._node.committer.submit_rows(producers.put(key, window)))
         return window
 
     async def trim(

@@ -15,13 +15,6 @@ _NO_TENANT: Final = bytes(TENANT_BYTES)
 _CALL_BITS: Final = 24
 
 
-FOLD_GROUP: Final = "_fold"
-"""Name under which a feature whose state is the fold of a log keeps the position from which a start replays it.
-
-It is not a group: callers cannot use the name, and ``groups`` does not know the position.
-"""
-
-
 class GroupKey(NamedTuple):
     """A consumer group on a vchannel.
 

@@ -46,10 +46,6 @@ def floors_of(floors: Mapping[FloorKey, int], table: FloorTable) -> dict[Tenant,
     return {key.tenant: number for key, number in floors.items() if key.table is table}
 
 
-FloorChange = tuple[FloorKey, int | None]
-"""A floor, or None to remove it."""
-
-
 @dataclass(slots=True)
 class _Entry(Generic[_Value]):
     tenant: Tenant

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey
+from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_GROUPS
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
@@ -129,7 +129,7 @@ class GroupCatalog:
 def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:
     """Raise DataLossError if a position belongs to a group that is not in ``records``."""
     for key in positions:
-        if key.group != FOLD_GROUP and key.group not in records:
+        if key.group not in records:
             raise DataLossError(
                 f"group '{key.group}' has a position on {key.vchannel} but no record in the metadata: restore both "
                 "from one backup",

@@ -5,7 +5,7 @@ the sync of a group of appends. Ordering: a record is written before its first p
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from weakref import WeakValueDictionary
 
@@ -18,15 +18,16 @@ from tidelog_server.core.errors import (
     PositionBeyondEndError,
     RateLimitRejectedError,
 )
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions
+from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, GroupState, PositionState, Subscriber
-from tidelog_server.log.append import Append, PositionChange, Settled
+from tidelog_server.log.append import Append, Settled
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Find, MovePositions, Place, no_positions
@@ -35,6 +36,7 @@ from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.rows import Row
 
 
 class Groups:
@@ -83,13 +85,12 @@ class Groups:
         """
         self._catalog = GroupCatalog(metadata, commits, root)
         await self._catalog.open()
-        positions = self._node.store.group_positions()
+        positions = self._node.store.rows(POSITIONS)
         check_positions(self._catalog.records, positions)
         for key, position in positions.items():
-            if key.group != FOLD_GROUP:
-                self.positions.put(key, position)
-                self.durable.put(key, position)
-        self._node.on_positions = self._committed
+            self.positions.put(key, position)
+            self.durable.put(key, position)
+        self._node.on_rows[POSITIONS] = self._committed
         await self.sessions.open()
 
     # -- Groups --------------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ class Groups:
 
     # -- Positions -----------------------------------------------------------------------------------------
 
-    def changes(self, commits: Sequence[Commit], *, is_repeatable: bool) -> list[PositionChange]:
+    def changes(self, commits: Sequence[Commit], *, is_repeatable: bool) -> list[Row]:
         """Move positions forward, all or none; return the changes, which the caller must submit without an await.
 
         A position never moves back: a smaller ``next_tick`` leaves it unchanged. With ``is_repeatable``, a position
@@ -299,7 +300,7 @@ class Groups:
     def commit(self, commits: Sequence[Commit], on_settled: Settled) -> Append:
         """Move positions forward; call ``on_settled`` once they are durable or failed. Raises as ``changes``."""
         self._node.admission.check_storage()
-        append = Append((), True, on_settled, positions=self.changes(commits, is_repeatable=True))
+        append = Append((), True, on_settled, rows=self.changes(commits, is_repeatable=True))
         self._node.committer.submit(append)
         return append
 
@@ -394,26 +395,30 @@ class Groups:
         for key in self.positions_on(vchannels):
             self.sessions.check_not_held(key.group, (key.vchannel,))
 
-    def channels_left(self, vchannels: Sequence[str]) -> list[GroupKey]:
-        """Remove the positions on vchannels that are being destroyed, and return their keys.
+    def stored_on(self, vchannel_ids: Container[int]) -> list[Row]:
+        """Return the changes that delete the positions on vchannels, whose removal a crash interrupted."""
+        stored = self._node.store.rows(POSITIONS)
+        return [POSITIONS.gone(key) for key, position in stored.items() if position.vchannel_id in vchannel_ids]
 
-        The caller deletes them from the store, then calls ``channels_gone``.
+    def channels_left(self, vchannels: Sequence[str]) -> list[Row]:
+        """Remove the positions on vchannels that are being destroyed, and return the changes that delete them.
+
+        The caller writes them, then calls ``channels_gone``.
         """
         keys = self.positions_on(vchannels)
-        for key in keys:
-            self.positions.remove(key)
+        changes = [self.positions.remove(key) for key in keys]
         self.sessions.channels_destroyed({vchannel.rpartition("/")[0] for vchannel in vchannels})
         for group in {key.group for key in keys}:
             self.sessions.changed(group)
-        return keys
+        return changes
 
-    def channels_gone(self, keys: Iterable[GroupKey]) -> None:
+    def channels_gone(self, changes: Iterable[Row]) -> None:
         """Remove positions that the store has deleted. Ordering: after the last commit in flight to them."""
-        self.durable.apply((key, None) for key in keys)
+        self.durable.apply(changes)
 
     # -- Private -------------------------------------------------------------------------------------------
 
-    def _committed(self, changes: Sequence[PositionChange]) -> None:
+    def _committed(self, changes: Sequence[Row]) -> None:
         self.durable.apply(changes)
         self._node.metrics.group_commits.inc(len(changes))
 
@@ -526,11 +531,11 @@ class Groups:
             return key, position
         return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
 
-    async def _finish(self, changes: Sequence[PositionChange]) -> None:
+    async def _finish(self, changes: Sequence[Row]) -> None:
         """Submit changes without an await, and wait until they are durable. Cancelling does not stop it."""
         if changes:
-            await self._tasks.finish(self._node.committer.submit_rows(positions=changes))
+            await self._tasks.finish(self._node.committer.submit_rows(changes))
 
-    async def _write(self, changes: Sequence[PositionChange]) -> None:
+    async def _write(self, changes: Sequence[Row]) -> None:
         if changes:
-            await self._node.committer.submit_rows(positions=changes)
+            await self._node.committer.submit_rows(changes)

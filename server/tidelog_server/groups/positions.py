@@ -7,7 +7,8 @@ from typing import Final
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.append import PositionChange
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.storage.rows import Row
 
 _NONE: Final[Mapping[str, GroupPosition]] = MappingProxyType({})
 
@@ -59,26 +60,26 @@ class GroupPositions:
         positions = self.of_vchannel(vchannel).items()
         return min(((each.next_tick, group) for group, each in positions if each.is_pinning), default=None)
 
-    def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
+    def put(self, key: GroupKey, position: GroupPosition) -> Row:
         """Set a position; return the change to write."""
         of_group = self._by_group.setdefault(key.group, {})
         if key.vchannel not in of_group:
             self.usage.add(self._tenant_of(key.group), 1)
         of_group[key.vchannel] = position
         self._by_vchannel.setdefault(key.vchannel, {})[key.group] = position
-        return key, position
+        return POSITIONS.row(key, position)
 
-    def remove(self, key: GroupKey) -> PositionChange:
+    def remove(self, key: GroupKey) -> Row:
         """Remove an existing position; return the change to write."""
         assert self.get(key) is not None
         _remove(self._by_group, key.group, key.vchannel)
         _remove(self._by_vchannel, key.vchannel, key.group)
         self.usage.add(self._tenant_of(key.group), -1)
-        return key, None
+        return POSITIONS.gone(key)
 
-    def apply(self, changes: Iterable[PositionChange]) -> None:
+    def apply(self, changes: Iterable[Row]) -> None:
         """Apply changes, such as those that another instance returned."""
-        for key, position in changes:
+        for _, key, position in changes:
             if position is not None:
                 self.put(key, position)
             elif self.get(key) is not None:

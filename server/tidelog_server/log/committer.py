@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
-from tidelog_server.log.append import Append, PositionChange, WindowChange, side_rows_of
+from tidelog_server.log.append import Append, rows_of
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.lone_appends import LoneAppends
 from tidelog_server.log.slow_appends import SlowAppends
@@ -31,6 +31,7 @@ from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.rows import Row
 
 Result = TypeVar("Result")
 
@@ -185,10 +186,8 @@ class GroupCommitter:
         self._on_failure(failure)
         return failure
 
-    def submit_rows(
-        self, *, windows: Sequence[WindowChange] = (), positions: Sequence[PositionChange] = ()
-    ) -> Coroutine[Any, Any, None]:
-        """Queue rows that come without an entry; return what waits until they are durable.
+    def submit_rows(self, rows: Sequence[Row]) -> Coroutine[Any, Any, None]:
+        """Queue changes of rows that come without an entry; return what waits until they are durable.
 
         They are queued when this returns, and share the write and the sync of the appends around them. The coroutine
         must be awaited.
@@ -197,7 +196,7 @@ class GroupCommitter:
             StorageFailedError, OwnershipLostError: The coroutine raises it if the log stopped; the effect is unknown.
         """
         done: asyncio.Future[Append] = self._loop.create_future()
-        self.submit(Append((), True, done.set_result, windows=windows, positions=positions))
+        self.submit(Append((), True, done.set_result, rows=rows))
         return _durable(done)
 
     def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
@@ -338,8 +337,9 @@ class GroupCommitter:
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
         entries = [entry for append in group.appends for entry in append.entries]
-        side_rows = side_rows_of(group.appends)
-        group.failure = self._attempt(lambda: self._store.write(entries, side_rows))
+        staged = [batch for append in group.appends for batch in append.staged]
+        rows = rows_of(group.appends)
+        group.failure = self._attempt(lambda: self._store.write(entries, rows, staged))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 

@@ -4,20 +4,20 @@ import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
-from tidelog_server.core.groups import FOLD_GROUP
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.log.append import Append, PositionChange
+from tidelog_server.log.append import Append
 from tidelog_server.log.channel_log import Admission, ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.committer import GroupCommitter
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
@@ -26,6 +26,7 @@ from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.rows import Row, Table
 
 _LOOK_AT_DISK_EVERY_S: Final = 1.0
 _log = structlog.get_logger()
@@ -76,8 +77,8 @@ class LogNode:
         self.shared: LogContext
         self.read_budget = ReadBudget(limits.max_unread_bytes)
         self.watch_memory = WatchMemory(lambda: self.admission.limits)
-        # Called with durable positions of consumer groups, before their commits are answered.
-        self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
+        # Called with durable changes of a table's rows, before the appends that made them are settled.
+        self.on_rows: dict[Table[Any, Any], Callable[[Sequence[Row]], None]] = {}
 
     def hold_lease(self, lease: LeaseValidity) -> None:
         """Serve only while ``lease`` is held: this node is part of a cluster."""
@@ -86,7 +87,8 @@ class LogNode:
     def open(self, oracle: Oracle) -> None:
         """Take ticks from ``oracle``, which is above every tick in the log."""
         ring = TailRing(self.admission.limits.tail_ring_bytes)
-        producers = ProducerTable(self.store.producer_windows(), self.metrics.evictions.labels("producers").inc)
+        producers = ProducerTable(self.store.rows(WINDOWS), self.metrics.evictions.labels("producers").inc)
+        self.on_rows[WINDOWS] = producers.settled
         self.shared = LogContext(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
 
     def add(self, name: str, vchannel_ids: Sequence[int], created_tick: int) -> ChannelLog:
@@ -179,13 +181,16 @@ class LogNode:
             for batch in append.staged:
                 self.admission.note_settled(len(batch.columns))
                 hit(Failpoint.TXN_STAGED)
-            if append.windows:
-                self.shared.producers.settled(append.windows)
-            if positions := [change for change in append.positions if change[0].group != FOLD_GROUP]:
-                self.on_positions(positions)
+            if append.rows:
+                self._rows_committed(append.rows)
         for vchannel in touched:
             if vchannel.followers:
                 vchannel.wake_followers()
+
+    def _rows_committed(self, rows: Sequence[Row]) -> None:
+        for table, on_rows in self.on_rows.items():
+            if changed := [row for row in rows if row.table is table]:
+                on_rows(changed)
 
     def lose_lease(self, error: OwnershipLostError) -> None:
         """Stop serving: the lease is lost."""

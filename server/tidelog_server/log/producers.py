@@ -27,7 +27,9 @@ from tidelog_server.core.producers import (
 )
 from tidelog_server.core.shares import Shares
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.log.append import Append, WindowChange
+from tidelog_server.log.append import Append
+from tidelog_server.log.rows import WINDOWS
+from tidelog_server.storage.rows import Row
 
 FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
 FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"
@@ -162,7 +164,7 @@ class ProducerTable:
         # ``known_result`` has refused every other epoch and sequence.
         assert producer.epoch == window.epoch
         assert producer.sequence == window.last_sequence + 1
-        append.windows = self.put(key, window.extended(result, producer.tenant))
+        append.rows = (*append.rows, *self.put(key, window.extended(result, producer.tenant)))
         self._track(key, producer.sequence, append)
 
     def settle_with_first(self, key: ProducerKey, sequence: int, repeated: Append) -> None:
@@ -175,31 +177,21 @@ class ProducerTable:
             first.repetitions = first.repetitions or []
             first.repetitions.append(repeated)
 
-    def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
+    def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[Row, ...]:
         """Replace or add a window; return the changes to persist, including evictions."""
         producer = self._find(key)
-        evicted: tuple[WindowChange, ...] = ()
+        evicted: tuple[Row, ...] = ()
         if producer is None:
             producer = _Producer(window)
             if not key[1].startswith(RESERVED_PREFIX):
                 evicted = self._make_room(window)
         producer.window = window
         self._set(key, producer)
-        return ((key, window), *evicted)
+        return (WINDOWS.row(key, window), *evicted)
 
-    def remove(self, key: ProducerKey) -> WindowChange:
-        """Delete a producer of the server itself without batches in flight; return the change to persist."""
-        producer = self._reserved.pop(key, None)
-        assert producer is None or not producer.in_flight
-        return key, None
-
-    def keys(self, prefix: str) -> list[ProducerKey]:
-        """Return the keys of the server's own producers whose ids begin with ``prefix``."""
-        return [key for key in self._reserved if key[1].startswith(prefix)]
-
-    def settled(self, changes: Iterable[WindowChange]) -> None:
-        """Record that the batches that made ``changes`` are durable."""
-        for key, window in changes:
+    def settled(self, rows: Iterable[Row]) -> None:
+        """Record that the batches that changed ``rows``, windows, are durable."""
+        for _, key, window in rows:
             if window is not None and (producer := self._find(key)) is not None:
                 producer.in_flight.pop(window.last_sequence, None)
 
@@ -246,7 +238,7 @@ class ProducerTable:
         else:
             self._shared.put(key, producer, window.tenant, _OPENED if window.epoch else _UNOPENED)
 
-    def _make_room(self, window: ProducerWindow) -> tuple[WindowChange, ...]:
+    def _make_room(self, window: ProducerWindow) -> tuple[Row, ...]:
         """Evict windows until one more fits; several if all were in use before and the table exceeded its limit."""
         evicted = self._shared.make_room(window.tenant, MAX_PRODUCERS, _is_in_use)
         if not evicted:
@@ -256,7 +248,7 @@ class ProducerTable:
         for key, _, producer in evicted:
             changes[key] = None
             changes |= self._mark_forgotten(key, producer.window)
-        return tuple(changes.items())
+        return tuple(WINDOWS.changes(changes))
 
     def _mark_forgotten(self, key: ProducerKey, window: ProducerWindow) -> dict[ProducerKey, ProducerWindow]:
         """Record on the vchannel that a window was evicted; return the changes to persist."""

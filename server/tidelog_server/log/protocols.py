@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tidelog_server.core.entries import NewEntry
-from tidelog_server.log.append import Append, PositionChange, Settled
+from tidelog_server.log.append import Append, Settled
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.storage.rows import Row
 
 
 class Place(NamedTuple):
@@ -18,11 +19,11 @@ class Place(NamedTuple):
 Find = Callable[[str], Place]
 """Returns the log and the vchannel of a name. Raises ChannelNotExistError, NotOwnerError, OwnershipLostError."""
 
-MovePositions = Callable[[], Sequence[PositionChange]]
+MovePositions = Callable[[], Sequence[Row]]
 """Moves positions of consumer groups in memory; returns the changes to persist, or raises if refused."""
 
 
-def no_positions() -> Sequence[PositionChange]:
+def no_positions() -> Sequence[Row]:
     """Move no positions."""
     return ()
 

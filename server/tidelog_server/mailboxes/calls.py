@@ -8,8 +8,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.log.append import PositionChange
 from tidelog_server.mailboxes.operations import Fetched, Step
+from tidelog_server.storage.rows import Row
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ class Call(Generic[Result]):
         size_bytes: Maximum size of these events.
         blob_events: Maximum number of events that it adds to the log of the blobs.
         needs_disk: True if it is refused while the disk is nearly full.
-        positions: Positions that are written with its events.
+        rows: Changes of rows that are written with its events.
         done: Receives the result once everything it depends on is durable.
     """
 
@@ -36,7 +36,7 @@ class Call(Generic[Result]):
     size_bytes: int = SMALL_BYTES
     blob_events: int = 0
     needs_disk: bool = False
-    positions: Sequence[PositionChange] = ()
+    rows: Sequence[Row] = ()
     done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.blobs.trimming import kept_bytes, trim_below
 from tidelog_server.mailboxes.bodies import BodyReader
@@ -100,7 +100,7 @@ class Housekeeper:
                 await self._trim(log)
 
     async def _write_snapshot(self, log: MailboxLog) -> None:
-        """Write a snapshot; the last page also moves the position from which the next start loads."""
+        """Write a snapshot; the last page also sets the tick from which the next start loads."""
         written_bytes, changes = log.written_bytes, log.changes
         log.written_bytes = log.changes = 0
         try:
@@ -124,12 +124,10 @@ class Housekeeper:
         for _ in range(1, frozen.pages - 1):
             await log.run(Call(_adds_page(frozen.next_page()), events=1, size_bytes=PAGE_BYTES))
             hit(Failpoint.MAILBOX_SNAPSHOT_PAGE)
-        vchannel = log.place.vchannel
-        position = GroupPosition(vchannel.vchannel_id, tick, self._node.clock.wall_ms())
-        # The position of a snapshot of one page is written without an event of its own.
+        # The row of a snapshot of one page is written without an event of its own.
         execute = _adds_page(frozen.next_page()) if frozen.pages > 1 else _adds_nothing
         last = Call(execute, events=1, size_bytes=PAGE_BYTES)
-        last.positions = ((GroupKey(FOLD_GROUP, vchannel.name), position),)
+        last.rows = (SNAPSHOTS.row(log.place.vchannel.vchannel_id, tick),)
         await log.run(last)
         log.snapshot_tick, log.snapshot_bytes = tick, frozen.size_bytes
         self._node.metrics.mailbox_snapshots.inc()
@@ -195,7 +193,7 @@ _Old = tuple[int, int, int]
 
 
 def _adds_nothing(_: Step) -> None:
-    """Write a position without an event."""
+    """Write a row without an event."""
 
 
 def _adds_page(page: bytes) -> Callable[[Step], None]:

@@ -22,7 +22,7 @@ from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.ticks import LOGICAL_BITS, Tick, physical_ms
-from tidelog_server.log.append import Append, PositionChange
+from tidelog_server.log.append import Append
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import Blobs
@@ -37,6 +37,7 @@ from tidelog_server.mailboxes.outbox import Outbox
 from tidelog_server.mailboxes.state import Tally
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.rows import Row
 
 _T = TypeVar("_T")
 
@@ -279,18 +280,18 @@ class MailboxLog:
         """Execute ``calls``, then waiting fetches, with ``ticks`` ticks from ``base`` on, and submit the events."""
         pending = PendingStep()
         step = self.begin(base, base + ticks, with_time=with_time)
-        positions: list[PositionChange] = []
+        rows: list[Row] = []
         for call in calls:
             # A caller that has left needs nothing.
             if call.is_open and self._execute(step, call, pending):
-                positions += call.positions
+                rows += call.rows
         self._serve_waiting(step, pending)
         entries = self.finish(step, ticks)
-        if not entries and not positions:
+        if not entries and not rows:
             self.answer_later(pending)
             return
         self.expect(pending)
-        append = Append(entries, True, lambda settled: self.settled(pending, settled), positions=positions)
+        append = Append(entries, True, lambda settled: self.settled(pending, settled), rows=rows)
         self._context.node.committer.submit(append)
         hit(Failpoint.MAILBOX_STEP_SUBMITTED)
 

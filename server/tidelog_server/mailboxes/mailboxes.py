@@ -14,10 +14,10 @@ from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors import DataLossError, ShutdownError, TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
-from tidelog_server.core.groups import FOLD_GROUP
 from tidelog_server.core.limits import DEFAULT_BLOB_GRACE_S, MIB
 from tidelog_server.core.names import mailbox_channel
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import BlobChannel, Blobs
@@ -81,11 +81,7 @@ class OpenMailboxes:
 
     def start(self) -> None:
         """Begin the work in the background. The log of the node must be open."""
-        self._snapshots = {
-            position.vchannel_id: position.next_tick
-            for key, position in self._node.store.group_positions().items()
-            if key.group == FOLD_GROUP
-        }
+        self._snapshots = self._node.store.rows(SNAPSHOTS)
         self.blobs.start()
         self._tasks.keep("mailbox-housekeeping", self.housekeeper.run())
         self._tasks.keep("mailbox-dead-letters", self.mover.run())

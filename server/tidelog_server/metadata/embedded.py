@@ -30,7 +30,7 @@ _SUMMARY: Final = struct.Struct(f">BQQ{HASH_BYTES}s")
 _CRC_BYTES: Final = 4
 
 
-class Table(Protocol):
+class MetadataRows(Protocol):
     """An ordered table of rows: bytes to bytes, sorted by key."""
 
     def scan(self) -> Iterable[tuple[bytes, bytes]]:
@@ -69,7 +69,9 @@ class EmbeddedMetadataStore:
     Reads are served from memory. Commits run as jobs of the log's committer.
     """
 
-    def __init__(self, table: Table, executor: Executor, write: Write, summary: Summary, rows: RevisionedMap) -> None:
+    def __init__(
+        self, table: MetadataRows, executor: Executor, write: Write, summary: Summary, rows: RevisionedMap
+    ) -> None:
         """Use ``open`` instead: it loads ``rows`` and ``summary`` from the table and checks them."""
         self._table = table
         self._executor = executor
@@ -79,7 +81,7 @@ class EmbeddedMetadataStore:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, table: Table, executor: Executor, write: Write) -> Self:
+    async def open(cls, table: MetadataRows, executor: Executor, write: Write) -> Self:
         """Load and check the whole table on the executor.
 
         Args:
@@ -109,7 +111,7 @@ class EmbeddedMetadataStore:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def close(self) -> None:
-        """See MetadataStore. Table and executor belong to the caller."""
+        """See MetadataStore. MetadataRows and executor belong to the caller."""
         self._is_closed = True
 
     def _commit(self, changes: Sequence[Change], *, syncs: bool) -> int:
@@ -157,7 +159,7 @@ def row_hash(key: bytes, row: bytes) -> int:
     return int.from_bytes(blake2b(len(key).to_bytes(4, "big") + key + row, digest_size=HASH_BYTES).digest(), "big")
 
 
-def _load(table: Table) -> tuple[Summary, RevisionedMap]:
+def _load(table: MetadataRows) -> tuple[Summary, RevisionedMap]:
     summary, rows_hash = Summary(), 0
     values: list[tuple[str, Versioned]] = []
     for key, row in table.scan():

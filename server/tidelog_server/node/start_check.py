@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from tidelog_server.channels.catalog import ROOT
 from tidelog_server.core.names import AUDIT_CHANNEL
+from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.node.record_check import check_records
 from tidelog_server.runtime.clock import SystemClock
@@ -29,7 +30,7 @@ async def check_all(log: StoredLog) -> None:
     with ThreadPoolExecutor(1) as executor:
         metadata = await EmbeddedMetadataStore.open(log.metadata, executor, _refuse)
         batches = {vchannel_id: tail.batches for vchannel_id, tail in log.tails.items()}
-        channels = await check_records(metadata, ROOT, batches, log.positions())
+        channels = await check_records(metadata, ROOT, batches, log.rows(POSITIONS))
         await TokenStore(metadata, ROOT, SystemClock()).reload()
     if (audit := channels.get(AUDIT_CHANNEL)) is not None:
         # The next audit event is chained to the last one, so a start reads it.

@@ -12,15 +12,12 @@ durable.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
-from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import TxnPlace
+from tidelog_server.storage.rows import Key, Row, Table, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +77,6 @@ class StoreHead(NamedTuple):
     last_tick: Tick
 
 
-class SideRows(NamedTuple):
-    """Changes written atomically with entries, or without any.
-
-    Attributes:
-        windows: Windows of producers, which replace earlier ones; None removes one.
-        staged: Batches of staged transactions; their vchannels must exist (asserted).
-        outcomes: Outcomes of staged transactions by txn id, which replace earlier ones; None removes one.
-        positions: Positions of consumer groups, which replace earlier ones; None removes one.
-        app_commits: Last commits by application, which replace earlier ones; None removes one.
-        floors: Floors of tenants, which replace earlier ones; None removes one.
-    """
-
-    windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
-    staged: Sequence[StagedBatch] = ()
-    outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
-    positions: Mapping[GroupKey, GroupPosition | None] = MappingProxyType({})
-    app_commits: Mapping[AppKey, AppCommit | None] = MappingProxyType({})
-    floors: Mapping[FloorKey, int | None] = MappingProxyType({})
-
-
-NO_SIDE_ROWS: Final = SideRows()
-
-
 class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
@@ -125,8 +99,10 @@ class LogStore(Protocol):
         """The last entry written."""
         ...
 
-    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
-        """Write entries and the changes in ``side_rows`` in one atomic write, in order.
+    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
+        """Write entries, changes of rows, and batches of staged transactions in one atomic write, in order.
+
+        Of several changes of a row, the last one holds. The vchannels of staged batches must exist (asserted).
 
         The columns of an entry with ``staged`` are those of the staged batch of its vchannel, transaction and number.
         All other staged batches of the transaction on the vchannel are retained until the last of its entries is
@@ -199,43 +175,11 @@ class LogStore(Protocol):
         """
         ...
 
-    def app_commits(self) -> dict[AppKey, AppCommit]:
-        """Return the last commit of each application, including writes not synced; meant for the start.
+    def rows(self, table: Table[Key, Value]) -> dict[Key, Value]:
+        """Return the rows of a table, including writes not synced; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.
-        """
-        ...
-
-    def floors(self) -> dict[FloorKey, int]:
-        """Return the floors of tenants, including writes not synced; meant for the start.
-
-        Raises:
-            DataLossError: A row is damaged.
-        """
-        ...
-
-    def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        """Return the outcomes of staged transactions by txn id, including writes not synced; meant for the start.
-
-        Raises:
-            DataLossError: A row is damaged.
-        """
-        ...
-
-    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
-        """Return the windows of all producers on all vchannels; meant for the start.
-
-        Raises:
-            DataLossError: A window is damaged.
-        """
-        ...
-
-    def group_positions(self) -> dict[GroupKey, GroupPosition]:
-        """Return the positions of all consumer groups; meant for the start.
-
-        Raises:
-            DataLossError: A position is damaged.
         """
         ...
 
@@ -260,10 +204,11 @@ class LogStore(Protocol):
         """Create empty vchannels, atomically and durably. Existing ones are not changed."""
         ...
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], rows: Sequence[Row] = ()) -> None:
         """Delete vchannels with all their entries, atomically and durably. Missing ones are skipped.
 
-        The ``positions`` of groups on them are deleted in the same write: the store does not know names.
+        Rows that belong to a vchannel are deleted with it (see ``Table.is_of_vchannel``). ``rows`` are changed in the
+        same write.
         """
         ...
 

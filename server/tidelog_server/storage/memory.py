@@ -4,16 +4,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeVar
+from typing import Any
 
-from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.storage.format.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
+from tidelog_server.storage.format.keys import vchannel_range
 from tidelog_server.storage.log_state import (
     LogState,
     TrimCut,
@@ -25,10 +23,9 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import NO_SIDE_ROWS, Chunk, SideRows, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.rows import Key, Row, Table, Value
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 _INCARNATION = bytes(16)
 
 
@@ -47,13 +44,10 @@ class MemoryLogStore:
     def __init__(self) -> None:
         self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
         self._rows: dict[int, _Rows] = {}
-        self._windows: dict[ProducerKey, ProducerWindow] = {}
         # Batches of uncommitted transactions.
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
-        self._outcomes: dict[int, TxnOutcome] = {}
-        self._app_commits: dict[AppKey, AppCommit] = {}
-        self._floors: dict[FloorKey, int] = {}
-        self._positions: dict[GroupKey, GroupPosition] = {}
+        # The rows of each table as they would be on disk.
+        self._table_rows: dict[Table[Any, Any], dict[bytes, bytes]] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both at the same moment.
         self._lock = Lock()
@@ -67,19 +61,24 @@ class MemoryLogStore:
     def head(self) -> StoreHead:
         return self._state.head
 
-    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
             self._state.begin()
             staged_entries = [self._state.stage(entry) for entry in entries]
             # Before the entries: a transaction may stage its last batches and commit in one write.
-            self._write_side_rows(side_rows)
-            for entry, staged in zip(entries, staged_entries, strict=True):
-                rows = self._rows[entry.vchannel_id]
-                rows.base_ticks.append(entry.base_tick)
-                rows.entries.append(Entry(unpack_header(staged.key, staged.header), self._columns_to_keep(entry)))
-                if staged.chunk:
-                    rows.chunks.append(staged.chunk)
+            for batch in staged:
+                assert batch.vchannel_id in self._state.tails
+                self._staged.setdefault((batch.vchannel_id, batch.txn_id), {})[batch.sequence] = batch.columns
+            self._change(rows)
+            for entry, written in zip(entries, staged_entries, strict=True):
+                of_vchannel = self._rows[entry.vchannel_id]
+                of_vchannel.base_ticks.append(entry.base_tick)
+                of_vchannel.entries.append(
+                    Entry(unpack_header(written.key, written.header), self._columns_to_keep(entry))
+                )
+                if written.chunk:
+                    of_vchannel.chunks.append(written.chunk)
             for entry in entries:
                 if entry.staged is not None and entry.txn is not None:
                     self._staged.pop((entry.vchannel_id, entry.txn.txn_id), None)
@@ -91,15 +90,13 @@ class MemoryLogStore:
         assert entry.txn is not None
         return self._staged[entry.vchannel_id, entry.txn.txn_id][entry.staged.sequence]
 
-    def _write_side_rows(self, side_rows: SideRows) -> None:
-        for batch in side_rows.staged:
-            assert batch.vchannel_id in self._state.tails
-            self._staged.setdefault((batch.vchannel_id, batch.txn_id), {})[batch.sequence] = batch.columns
-        _replace(self._windows, side_rows.windows)
-        _replace(self._outcomes, side_rows.outcomes)
-        _replace(self._positions, side_rows.positions)
-        _replace(self._app_commits, side_rows.app_commits)
-        _replace(self._floors, side_rows.floors)
+    def _change(self, rows: Sequence[Row]) -> None:
+        for table, key, value in rows:
+            of_table = self._table_rows.setdefault(table, {})
+            if value is None:
+                of_table.pop(table.key_of(key), None)
+            else:
+                of_table.update((table.pack(key, value),))
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -145,10 +142,6 @@ class MemoryLogStore:
     def tail(self, vchannel_id: int) -> VchannelTail:
         return self._state.vchannel_tail(vchannel_id)
 
-    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
-        with self._lock:
-            return dict(self._windows)
-
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         self._check_is_open()
         with self._lock:
@@ -159,21 +152,9 @@ class MemoryLogStore:
         with self._lock:
             return sorted(self._staged)
 
-    def txn_outcomes(self) -> dict[int, TxnOutcome]:
+    def rows(self, table: Table[Key, Value]) -> dict[Key, Value]:
         with self._lock:
-            return dict(self._outcomes)
-
-    def floors(self) -> dict[FloorKey, int]:
-        with self._lock:
-            return dict(self._floors)
-
-    def app_commits(self) -> dict[AppKey, AppCommit]:
-        with self._lock:
-            return dict(self._app_commits)
-
-    def group_positions(self) -> dict[GroupKey, GroupPosition]:
-        with self._lock:
-            return dict(self._positions)
+            return dict(table.unpack(*row) for row in self._table_rows.get(table, {}).items())
 
     def vchannel_ids(self) -> list[int]:
         return sorted(self._state.tails)
@@ -200,13 +181,17 @@ class MemoryLogStore:
                 self._state.tails[vchannel_id] = TailRow()
                 self._rows[vchannel_id] = _Rows()
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], rows: Sequence[Row] = ()) -> None:
         self._check_is_open()
         with self._lock:
-            _replace(self._positions, dict.fromkeys(positions))
+            self._change(rows)
             for vchannel_id in self._state.drop(vchannel_ids):
                 del self._rows[vchannel_id]
-                self._windows = {key: window for key, window in self._windows.items() if key[0] != vchannel_id}
+                for table, of_table in self._table_rows.items():
+                    if table.is_of_vchannel:
+                        begin_key, end_key = vchannel_range(table.prefix, vchannel_id)
+                        for key in [key for key in of_table if begin_key <= key < end_key]:
+                            del of_table[key]
                 self._staged = {place: batches for place, batches in self._staged.items() if place[0] != vchannel_id}
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
@@ -244,14 +229,6 @@ class MemoryLogStore:
     def _check_is_open(self, effect: Effect = Effect.NONE) -> None:
         if self._is_closed:
             raise StorageFailedError("the store is closed", effect=effect)
-
-
-def _replace(rows: dict[_Key, _Value], changes: Mapping[_Key, _Value | None]) -> None:
-    for key, value in changes.items():
-        if value is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = value
 
 
 def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:

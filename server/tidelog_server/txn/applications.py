@@ -6,7 +6,7 @@ a commit whose answer was lost, or whose caller died, is made exactly once when 
 Source: the application transactions of Delta Lake (``txnAppId``, ``txnVersion``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -21,12 +21,12 @@ from tidelog_server.core.limits import (
     MAX_QUERY_ID_BYTES,
     MAX_REPEAT_AGE_MS,
 )
-from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares, floors_of
+from tidelog_server.core.shares import FloorKey, Floors, FloorTable, Shares, floors_of
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
-from tidelog_server.log.append import AppChange
+from tidelog_server.storage.rows import Row
+from tidelog_server.txn.rows import APP_COMMITS, floor_rows
 
-AppChanges = tuple[Sequence[AppChange], Sequence[FloorChange]]
 """Last commits of applications, and the floors of tenants that lost an application to eviction."""
 
 _MAX_VERSION: Final = (1 << 63) - 1
@@ -158,14 +158,14 @@ class AppCommits:
         if floor and oldest_ms <= physical_ms(floor):
             raise ApplicationForgottenError(app.app_id, app_version=app.version)
 
-    def committing(self, app: AppVersion, commit: AppCommit) -> AppChanges:
+    def committing(self, app: AppVersion, commit: AppCommit) -> list[Row]:
         """Return the changes to write with a commit, which is then in flight."""
         assert commit.version == app.version
         # Not evictable now: a later write replaces its row, and an eviction must not delete that row afterwards.
         self._lasting.take_out(app.key)
         self._finished.take_out(app.key)
         evicted, floors = self._those_of(commit).make_room_for(app)
-        return [(app.key, commit), *((key, None) for key in evicted)], floors
+        return [APP_COMMITS.row(app.key, commit), *map(APP_COMMITS.gone, evicted), *floors]
 
     def committed(self, app: AppVersion, commit: AppCommit) -> None:
         """Record a durable commit; called in tick order."""
@@ -232,7 +232,7 @@ class _AppCommitTable:
     def take_out(self, key: AppKey) -> None:
         self._commits.pop(key)
 
-    def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[FloorChange]]:
+    def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[Row]]:
         """Mark an application's commit as in flight; return the evicted applications and their tenants' floors."""
         assert app.key not in self._committing
         evicted = self._commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
@@ -241,8 +241,7 @@ class _AppCommitTable:
         floors: dict[Tenant, int | None] = {}
         for each in evicted:
             floors |= self.floors.raise_to(each.tenant, each.value.first_tick)
-        changes = [(FloorKey(self._table, tenant), floor) for tenant, floor in floors.items()]
-        return [each.key for each in evicted], changes
+        return [each.key for each in evicted], floor_rows(self._table, floors)
 
     def put(self, app: AppVersion, commit: AppCommit) -> None:
         assert app.key in self._committing

@@ -14,7 +14,7 @@ from tidelog_server.log.batch import Conditions
 from tidelog_server.log.channel_log import LogContext
 from tidelog_server.log.protocols import ALONE, NOTHING_JOINED, Companions, settled_with
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.txn.applications import AppChanges
+from tidelog_server.storage.rows import Row
 from tidelog_server.txn.table import TxnSession, TxnTable
 
 _Key = TypeVar("_Key")
@@ -40,9 +40,9 @@ class CommitTerms:
     companions: Companions = ALONE
 
 
-def no_app_changes(_: int) -> AppChanges:
+def no_app_changes(_: int) -> list[Row]:
     """Return no changes of applications."""
-    return (), ()
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TxnCommit:
 
     sessions: Sequence[TxnSession]
     terms: CommitTerms
-    app_changes: Callable[[int], AppChanges] = no_app_changes
+    app_changes: Callable[[int], list[Row]] = no_app_changes
     on_durable: Callable[[int], None] = lambda _: None
 
     @property
@@ -115,7 +115,7 @@ class CommitAppend(TickedAppend):
         joined = terms.companions.joined
         joined_tick = first_tick + max(1, messages)
         joined.check(joined_tick)
-        self.positions = terms.companions.move_positions()
+        self.rows = terms.companions.move_positions()
         self.on_settled = settled_with(joined, self.on_settled)
         self.first_tick = first_tick
         self.results = _outcomes(sessions, first_tick, is_synced=self.needs_sync)
@@ -128,9 +128,7 @@ class CommitAppend(TickedAppend):
         written = [
             table.start_commit(session.txn_id, outcome) for session, outcome in zip(sessions, self.results, strict=True)
         ]
-        self.app_commits, app_floors = commit.app_changes(first_tick)
-        self.outcomes = [change for changes, _ in written for change in changes]
-        self.floors = [*(floor for _, floors in written for floor in floors), *app_floors]
+        self.rows = [*self.rows, *(row for rows in written for row in rows), *commit.app_changes(first_tick)]
         parts = (part for session in sessions for part in session.parts.values())
         targets = {part.target.vchannel.vchannel_id: part.target for part in parts}
         for entry in entries:

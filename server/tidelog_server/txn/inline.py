@@ -111,7 +111,7 @@ class TxnAppend(TickedAppend):
             return False
         joined, end_tick = self.companions.joined, tick + self._messages
         joined.check(end_tick)
-        self.positions = self.companions.move_positions()
+        self.rows = self.companions.move_positions()
         self.on_settled = settled_with(joined, self.on_settled)
         entries = self._entries(tick)
         self.entries = entries

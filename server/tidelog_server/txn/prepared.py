@@ -20,8 +20,8 @@ from tidelog_server.core.shares import FloorTable
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, TxnOutcome
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.rows import Row
 from tidelog_server.txn.applications import (
-    AppChanges,
     AppCommits,
     AppTerms,
     AppVersion,
@@ -29,6 +29,7 @@ from tidelog_server.txn.applications import (
     check_same_messages,
 )
 from tidelog_server.txn.commit import CommitTerms, TxnCommit, answer_waiters
+from tidelog_server.txn.rows import APP_COMMITS, FLOORS
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import TxnSession
 
@@ -75,7 +76,7 @@ class PreparedTransactions:
         def on_evicted(table: FloorTable, count: int) -> None:
             evictions.labels("applications" if table is FloorTable.APPS else "finished_applications").inc(count)
 
-        self._apps = AppCommits(store.app_commits(), store.floors(), on_evicted)
+        self._apps = AppCommits(store.rows(APP_COMMITS), store.rows(FLOORS), on_evicted)
 
     def prepare(
         self, txn: PreparedTxn, app: AppVersion, *, expected_batches: int | None, keepalive_us: int
@@ -239,7 +240,7 @@ class PreparedTransactions:
                 app_terms.content(total), app_terms.query_id,
             )  # fmt: skip
 
-        def app_changes(first_tick: int) -> AppChanges:
+        def app_changes(first_tick: int) -> list[Row]:
             return self._apps.committing(app, commit_at(first_tick))
 
         async def commit_once() -> AppCommit:

@@ -32,6 +32,7 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.txn.applications import AppVersion
 from tidelog_server.txn.commit import CommitAppend, CommitTerms, TxnCommit, answer_waiters
+from tidelog_server.txn.rows import FLOORS, OUTCOMES
 from tidelog_server.txn.table import BatchOfTxn, EndCause, TxnSession, TxnTable
 
 # Maximum delay of an expiry if no request concerns the transaction.
@@ -134,8 +135,8 @@ class Transactions:
             _log.info("open_transactions_discarded", places=len(leftovers))
             self._on_disk_freed()
         self.table = TxnTable(
-            limits, store.txn_outcomes(), self._node.shared.oracle.last + 1,
-            floors_of(store.floors(), FloorTable.OUTCOMES), self._node.metrics.evictions.labels("outcomes").inc,
+            limits, store.rows(OUTCOMES), self._node.shared.oracle.last + 1,
+            floors_of(store.rows(FLOORS), FloorTable.OUTCOMES), self._node.metrics.evictions.labels("outcomes").inc,
         )  # fmt: skip
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.keep("transactions", self._sweep())

@@ -41,13 +41,14 @@ from tidelog_server.core.limits import (
     MAX_TXN_VCHANNELS,
     Limits,
 )
-from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
+from tidelog_server.core.shares import Floors, FloorTable, Shares
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
-from tidelog_server.log.append import OutcomeChange
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.protocols import Place
+from tidelog_server.storage.rows import Row
 from tidelog_server.txn.applications import AppVersion
+from tidelog_server.txn.rows import OUTCOMES, floor_rows
 
 
 class TxnState(Enum):
@@ -445,18 +446,18 @@ class TxnTable:
         self._batches_usage.add(session.tenant, 1)
         return sequence
 
-    def start_commit(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
+    def start_commit(self, txn_id: int, outcome: TxnOutcome) -> list[Row]:
         """Record that a transaction is about to be committed; return the changes to write with it."""
         assert self.open[txn_id].is_committing
         assert self._outcomes.get(txn_id) is None
         evicted = self._outcomes.make_room(outcome.tenant, MAX_TXN_OUTCOMES - self._committing)
         self._committing += 1
         self._on_evicted(len(evicted))
-        changes: list[OutcomeChange] = [(txn_id, outcome), *((each.key, None) for each in evicted)]
+        changes = [OUTCOMES.row(txn_id, outcome), *(OUTCOMES.gone(each.key) for each in evicted)]
         floors: dict[Tenant, int | None] = {}
         for each in evicted:
             floors |= self._floors.raise_to(each.tenant, each.key)
-        return changes, [(FloorKey(FloorTable.OUTCOMES, tenant), floor) for tenant, floor in floors.items()]
+        return changes + floor_rows(FloorTable.OUTCOMES, floors)
 
     def finish_commit(self, session: TxnSession, outcome: TxnOutcome) -> None:
         """Replace a transaction by its durable outcome; called in tick order."""

@@ -93,7 +93,7 @@ def filled_store(folder: Path, *, flushed: int, unflushed: int) -> RocksdbLogSto
     """
     store = open_rocksdb_log_store(folder)
     store.create_vchannels([1, 2, 3])
-    table = store.metadata_table()
+    table = store.metadata_rows()
     table.apply([(b"vkey", b"value")], [])
     tick = 1_000
     for i in range(flushed + unflushed):

@@ -10,16 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tidelog_server.broadcast.append import WINDOW_PREFIX
-from tidelog_server.core.groups import FOLD_GROUP
+from tidelog_server.broadcast.rows import LOGGED
 from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.fold.rows import SNAPSHOTS
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.storage.format.keys import parse_log_key
 from tidelog_server.storage.recovery.view import make_recovery_view
 from tidelog_server.storage.rocksdb.engine import Engine, close_engine, open_engine, scan
-from tidelog_server.storage.rocksdb.index import load_index, load_positions, load_windows
+from tidelog_server.storage.rocksdb.index import load_index
+from tidelog_server.storage.rocksdb.metadata_rows import RocksdbMetadataRows
 from tidelog_server.storage.rocksdb.reader import EntryReader
-from tidelog_server.storage.rocksdb.table import RocksdbTable
+from tidelog_server.storage.rocksdb.rows import load_rows
+from tidelog_server.txn.rows import APP_COMMITS, FLOORS, OUTCOMES
 
 Rows = dict[str, dict[tuple[Any, ...], Any]]
 """The rows of each table by key. The key of a row of a vchannel begins with the vchannel's id."""
@@ -91,32 +95,31 @@ def _rows_of_index(engine: Engine) -> Rows:
         "chunks": {(owner, row.first_tick): row._asdict() for owner, rows in index.chunks.items() for row in rows},
         "fences": {(vchannel_id,): token for vchannel_id, token in index.fencing_tokens.items()},
         "staged_txns": dict(index.txns),
-        "outcomes": {(txn_id,): plain(outcome) for txn_id, outcome in index.outcomes.items()},
-        "app_commits": {tuple(app): commit._asdict() for app, commit in index.app_commits.items()},
-        "floors": {(key.table.name, key.tenant): floor for key, floor in index.floors.items()},
         "store": {(): plain(index.store)},
     }
 
 
 def _rows_of_features(engine: Engine) -> Rows:
-    """Return windows and positions, and the rows of broadcasts and folds, which are stored among them."""
-    rows: Rows = {"windows": {}, "broadcasts": {}, "positions": {}, "folds": {}}
-    for (vchannel_id, name), window in load_windows(engine).items():
+    windows: dict[tuple[Any, ...], Any] = {}
+    for (vchannel_id, name), window in load_rows(engine, WINDOWS).items():
         sequences = range(window.oldest_sequence, window.last_sequence + 1)
         results = [plain(window.result(sequence)) for sequence in sequences]
-        if not name.startswith(WINDOW_PREFIX):
-            found = {"epoch": window.epoch, "last_sequence": window.last_sequence, "tenant": window.tenant}
-            rows["windows"][vchannel_id, name] = found | {"results": results}
-        elif results:
-            # Without a result it says that the broadcast is not in the log, as no row does.
-            rows["broadcasts"][vchannel_id, int(name.removeprefix(WINDOW_PREFIX))] = window.last_tick
-    for key, position in load_positions(engine).items():
-        if key.group == FOLD_GROUP:
-            rows["folds"][position.vchannel_id, key.vchannel] = position.next_tick
-        else:
-            found = position._asdict()
-            rows["positions"][found.pop("vchannel_id"), key.group] = found
-    return rows
+        found = {"epoch": window.epoch, "last_sequence": window.last_sequence, "tenant": window.tenant}
+        windows[vchannel_id, name] = found | {"results": results}
+    positions: dict[tuple[Any, ...], Any] = {}
+    for key, position in load_rows(engine, POSITIONS).items():
+        found = position._asdict()
+        positions[found.pop("vchannel_id"), key.group] = found
+    commits, floors = load_rows(engine, APP_COMMITS), load_rows(engine, FLOORS)
+    return {
+        "windows": windows,
+        "positions": positions,
+        "broadcasts": {tuple(key): tick for key, tick in load_rows(engine, LOGGED).items()},
+        "folds": {(vchannel_id,): tick for vchannel_id, tick in load_rows(engine, SNAPSHOTS).items()},
+        "outcomes": {(txn_id,): plain(outcome) for txn_id, outcome in load_rows(engine, OUTCOMES).items()},
+        "app_commits": {tuple(app): commit._asdict() for app, commit in commits.items()},
+        "floors": {(key.table.name, key.tenant): floor for key, floor in floors.items()},
+    }
 
 
 def _rows_of_metadata(engine: Engine) -> Rows:
@@ -129,7 +132,7 @@ def _rows_of_metadata(engine: Engine) -> Rows:
             async def write(call: Callable[[], int]) -> int:
                 return await asyncio.get_running_loop().run_in_executor(executor, call)
 
-            table = RocksdbTable(engine, write=refuse, commit=refuse, check_works=lambda: None)
+            table = RocksdbMetadataRows(engine, write=refuse, commit=refuse, check_works=lambda: None)
             store = await EmbeddedMetadataStore.open(table, executor, write)
             return {key: found.value for key, found in (await store.list("")).items()}
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from tidelog_server.core.callers import NO_TENANT
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.mailboxes.calls import Call, FetchCall
 from tidelog_server.mailboxes.loading import Loaded, load
 from tidelog_server.mailboxes.mailbox import MailboxLog
@@ -112,9 +112,8 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 def loaded(store: LogStore, log: MailboxLog) -> Loaded:
     """Return a mailbox as a start would load it from ``store``."""
-    vchannel = log.place.vchannel
-    position = store.group_positions().get(GroupKey(FOLD_GROUP, vchannel.name))
-    return load(store, CODEC, vchannel.vchannel_id, NO_TICK if position is None else position.next_tick)
+    vchannel_id = log.place.vchannel.vchannel_id
+    return load(store, CODEC, vchannel_id, store.rows(SNAPSHOTS).get(vchannel_id, NO_TICK))
 
 
 def content(state: MailboxState, now: int) -> dict[str, Any]:

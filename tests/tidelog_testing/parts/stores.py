@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from tidelog_server.core.entries import EntryHeader, NewEntry
+from tidelog_server.core.entries import EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.core.groups import GroupKey
-from tidelog_server.storage.log_store import NO_SIDE_ROWS, SideRows, VchannelTail
+from tidelog_server.storage.log_store import VchannelTail
 from tidelog_server.storage.memory import MemoryLogStore
+from tidelog_server.storage.rows import Row
 
 
 class FaultyStore(MemoryLogStore):
@@ -34,13 +34,13 @@ class FaultyStore(MemoryLogStore):
         self.has_synced = threading.Event()
         self.on_headers: Callable[[], None] = lambda: None
 
-    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
         """Write, or fail."""
         self.written.append(list(entries))
         self.has_written.set()
         if 0 < self.fails_at_write <= len(self.written):
             raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
-        super().write(entries, side_rows)
+        super().write(entries, rows, staged)
 
     def sync(self) -> None:
         """Wait until the test allows it, then sync, or fail."""
@@ -86,10 +86,10 @@ class CrashingStore(LastingStore):
             change(store)
         return store
 
-    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
         """Write, which is durable after a sync."""
-        super().write(entries, side_rows)
-        self._changes.append(lambda store: store.write(entries, side_rows))
+        super().write(entries, rows, staged)
+        self._changes.append(lambda store: store.write(entries, rows, staged))
 
     def sync(self) -> None:
         """Make the writes before this call durable."""
@@ -103,11 +103,11 @@ class CrashingStore(LastingStore):
         super().create_vchannels(vchannel_ids)
         self._note_durable(lambda store: store.create_vchannels(vchannel_ids))
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], rows: Sequence[Row] = ()) -> None:
         """Drop vchannels, durably."""
-        vchannel_ids, positions = list(vchannel_ids), list(positions)
-        super().drop_vchannels(vchannel_ids, positions)
-        self._note_durable(lambda store: store.drop_vchannels(vchannel_ids, positions))
+        vchannel_ids = list(vchannel_ids)
+        super().drop_vchannels(vchannel_ids, rows)
+        self._note_durable(lambda store: store.drop_vchannels(vchannel_ids, rows))
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
         """Trim, durably."""

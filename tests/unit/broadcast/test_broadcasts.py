@@ -16,8 +16,8 @@ import structlog.testing
 from tidelog_server.broadcast import admission, saver
 from tidelog_server.broadcast import table as broadcast_table
 from tidelog_server.broadcast.admission import BroadcastRequest
-from tidelog_server.broadcast.append import WINDOW_PREFIX
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
+from tidelog_server.broadcast.rows import LOGGED
 from tidelog_server.broadcast.service import BroadcastResult
 from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
@@ -36,6 +36,7 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, Limits
 from tidelog_server.core.producers import ProducerSequence
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, Put
@@ -87,8 +88,8 @@ async def an_id(node: Node) -> int:
     return await node.log.shared.oracle.allocate(1)
 
 
-def windows(store: LastingStore) -> list[str]:
-    return [name for _, name in store.producer_windows() if name.startswith(WINDOW_PREFIX)]
+def logged(store: LastingStore) -> list[int]:
+    return [key.broadcast_id for key in store.rows(LOGGED)]
 
 
 async def cut_off(node: Node, metadata: GatedMetadata, record: str, broadcast_id: int) -> None:
@@ -147,7 +148,7 @@ async def test_restarts_that_are_cut_off_too_append_it_once() -> None:
         await metadata.has_stopped.wait()
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        assert windows(store) == [f"{WINDOW_PREFIX}{each}" for each in (result.broadcast_id, accepted_id)]
+        assert logged(store) == [result.broadcast_id, accepted_id]
     metadata.go_on()
 
     async with running_node(store, metadata=metadata) as node:
@@ -159,7 +160,7 @@ async def test_restarts_that_are_cut_off_too_append_it_once() -> None:
         with pytest.raises(ResourceAcquiredError):
             await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         await node.broadcasts.broadcast(a_broadcast(LANES))
-        assert not {f"{WINDOW_PREFIX}{each}" for each in (result.broadcast_id, accepted_id)} & set(windows(store))
+        assert not {result.broadcast_id, accepted_id} & set(logged(store))
 
 
 async def test_it_is_known_again_after_a_crash_even_where_it_was_trimmed() -> None:
@@ -367,7 +368,7 @@ async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPa
         assert len(in_log(node, "a/0")) == 1
 
 
-async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_row_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saver, "TOMBSTONE_SWEEP_INTERVAL_S", 0.01)
     store = LastingStore()
     async with running_node(store) as node:
@@ -375,9 +376,9 @@ async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.Mon
         await node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
         await node.broadcasts.broadcast(a_broadcast(LANES))
         async with asyncio.timeout(5):
-            while windows(store):
+            while logged(store):
                 await asyncio.sleep(0.01)
-        assert [name for _, name in store.producer_windows()] == ["someone"]
+        assert [name for _, name in store.rows(WINDOWS)] == ["someone"]
 
 
 async def test_records_that_contradict_each_other_are_refused() -> None:
@@ -450,7 +451,7 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
 
 
 @contextmanager
-def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+def log_events() -> Iterator[list[MutableMapping[str, Any]]]:
     """Collect log events, regardless of the log level set by servers of other tests in this process."""
     before = structlog.get_config()
     structlog.reset_defaults()
@@ -465,7 +466,7 @@ async def test_an_abort_is_noted_once_with_its_reason() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
         result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        with logged() as events:
+        with log_events() as events:
             await node.broadcasts.abort(result.broadcast_id, "its consumer is gone")
             await node.broadcasts.abort(result.broadcast_id, "again")
 

@@ -12,6 +12,7 @@ from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
 from tidelog_server.core.ticks import Tick
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.groups.positions import GroupPositions
+from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 
 FORMAT_PAGE = Path(__file__).parents[3] / "docs/reference/format.md"
@@ -52,14 +53,14 @@ def test_a_table_finds_positions_by_group_and_by_vchannel() -> None:
     table = GroupPositions({first: GroupPosition(1, 30, 0), second: GroupPosition(1, 20, 0)})
     assert table.pinned_tick("orders/0") == (20, "b")
     assert table.pinned_tick("orders/1") is None
-    assert table.put(third, GroupPosition(2, 5, 0)) == (third, GroupPosition(2, 5, 0))
+    assert table.put(third, GroupPosition(2, 5, 0)) == POSITIONS.row(third, GroupPosition(2, 5, 0))
     assert (len(table), list(table.of_group("a")), list(table.of_vchannel("orders/0"))) == (
         3, ["orders/0", "orders/1"], ["a", "b"]
     )  # fmt: skip
     table.put(second, GroupPosition(1, 40, 0))
     assert (len(table), table.pinned_tick("orders/0")) == (3, (30, "a"))
-    assert table.remove(first) == (first, None)
-    table.apply([(first, None), (third, None), (second, GroupPosition(1, 41, 0))])
+    assert table.remove(first) == POSITIONS.gone(first)
+    table.apply(POSITIONS.changes({first: None, third: None, second: GroupPosition(1, 41, 0)}))
     assert (len(table), table.get(first), table.get(second)) == (1, None, GroupPosition(1, 41, 0))
     assert (list(table.of_group("a")), table.pinned_tick("orders/1")) == ([], None)
 
@@ -73,7 +74,7 @@ def test_a_table_counts_the_positions_of_each_tenant() -> None:
         table.put(key, GroupPosition(1, 40, 0))
     assert (table.usage.of(mine), table.usage.of(theirs), len(table)) == (3, 3, 6)
     table.remove(keys[0])
-    table.apply([(keys[0], None), (keys[1], None), (keys[2], GroupPosition(1, 41, 0))])
+    table.apply(POSITIONS.changes({keys[0]: None, keys[1]: None, keys[2]: GroupPosition(1, 41, 0)}))
     assert (table.usage.of(mine), table.usage.of(theirs), len(table)) == (2, 2, 4)
 
 

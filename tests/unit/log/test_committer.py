@@ -16,6 +16,7 @@ from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES, TICK_
 from tidelog_server.core.ticks import compose
 from tidelog_server.log.append import Append
 from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
@@ -85,7 +86,7 @@ async def test_producers_that_are_opened_together_share_a_write_and_a_sync_with_
         assert [window.epoch for window in windows] == [1] * 100
         # One for the first append; all that came during its sync share the next groups.
         assert len(store.synced) <= 4
-        assert len(store.producer_windows()) == 100
+        assert len(store.rows(WINDOWS)) == 100
 
 
 async def test_a_producer_is_not_opened_if_the_sync_fails() -> None:

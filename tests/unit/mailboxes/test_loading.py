@@ -17,9 +17,9 @@ import pytest
 from tidelog_server.core.dedup_keys import DedupKeys, hash_of
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.core.ticks import Tick
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.mailboxes import housekeeping
 from tidelog_server.mailboxes.calls import Call
 from tidelog_server.mailboxes.events import EventType, MessageIds, encode_ids
@@ -36,7 +36,6 @@ from tidelog_server.mailboxes.operations import (
 )
 from tidelog_server.mailboxes.snapshot import FrozenState, decode_page, decode_snapshot, encode_snapshot, page_of
 from tidelog_server.mailboxes.state import MailboxState
-from tidelog_server.storage.log_store import SideRows
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_testing.parts.clocks import SetClock
 from tidelog_testing.parts.mailbox_nodes import (
@@ -399,10 +398,9 @@ def test_a_lock_without_its_message_is_data_loss(store: MemoryLogStore) -> None:
     damage_of(store, 100)
 
 
-def test_a_position_without_its_snapshot_replays_the_whole_log(store: MemoryLogStore) -> None:
+def test_a_row_without_its_snapshot_replays_the_whole_log(store: MemoryLogStore) -> None:
     write(store, 50, EventType.PAUSED, b"")
-    position = GroupPosition(VCHANNEL, 70, 0)
-    store.write([], SideRows(positions={GroupKey(FOLD_GROUP, "v"): position}))
+    store.write([], [SNAPSHOTS.row(VCHANNEL, 70)])
     assert load(store, CODEC, VCHANNEL, 70).state.is_paused
 
 

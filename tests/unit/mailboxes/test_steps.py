@@ -15,7 +15,7 @@ from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors.mailboxes import MailboxFullError, MailboxNotExistError
-from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.mailboxes.calls import Call, FetchCall
 from tidelog_server.mailboxes.mailbox import MailboxLog
@@ -156,12 +156,11 @@ async def test_many_exhausted_messages_are_buried_in_several_steps(
     await until(lambda: log.state.counts().dead == 10 and not log.state.exhausted)
 
 
-async def test_positions_of_an_operation_that_was_not_executed_are_not_written(
+async def test_rows_of_an_operation_that_was_not_executed_are_not_written(
     store: CrashingStore, log: MailboxLog
 ) -> None:
     def moving(number: int) -> Call[None]:
-        position = GroupPosition(log.place.vchannel.vchannel_id, number, 0)
-        return Call(lambda _: None, events=0, positions=[(GroupKey("_fold", f"{number}"), position)])
+        return Call(lambda _: None, events=0, rows=[SNAPSHOTS.row(number, number)])
 
     def refuse(_: Step) -> None:
         raise MailboxFullError("a", messages=1, max_messages=1)
@@ -173,7 +172,7 @@ async def test_positions_of_an_operation_that_was_not_executed_are_not_written(
         log.submit(call)
     left.done.cancel()
     await executed.done
-    assert [key.vchannel for key in store.group_positions()] == ["1"]
+    assert store.rows(SNAPSHOTS) == {1: 1}
 
 
 # -- Fetches that wait -------------------------------------------------------------------------------------

@@ -49,13 +49,13 @@ async def filled(executor: ThreadPoolExecutor) -> DictTable:
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     log_store = open_rocksdb_log_store(tmp_path / "store")
     with ThreadPoolExecutor(1) as executor:
-        store = await EmbeddedMetadataStore.open(log_store.metadata_table(), executor, at_once)
+        store = await EmbeddedMetadataStore.open(log_store.metadata_rows(), executor, at_once)
         await store.commit([Put("a", b"1", 0), Put("b", b"2", 0)])
         revision = await store.commit([Delete("b", None), Put("a", b"3", None)])
         before = await store.list("")
         log_store.close()
         log_store = open_rocksdb_log_store(tmp_path / "store")
-        store = await EmbeddedMetadataStore.open(log_store.metadata_table(), executor, at_once)
+        store = await EmbeddedMetadataStore.open(log_store.metadata_rows(), executor, at_once)
         assert await store.list("") == before
         assert await store.commit([Put("c", b"", 0)]) == revision + 1
     log_store.close()

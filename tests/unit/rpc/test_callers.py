@@ -18,7 +18,7 @@ from tidelog_server.core.transactions import AppKey
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.options import CLIENT_ID_KEY, caller_of
 from tidelog_server.security.certificates import CertificateError, parse_client_certificate
-from tidelog_server.storage.format.keys import app_name, parse_app_name
+from tidelog_server.txn.rows import app_name, parse_app_name
 from tidelog_testing.servers.certificates import make_pair
 
 UNCLEAN = ["\0", "a\nb", "\x1f", "\x7f", "a\x85", "\ud800", "a\udfff"]

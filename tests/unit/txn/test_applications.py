@@ -14,6 +14,7 @@ from tidelog_server.core.ticks import compose
 from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.txn import applications
 from tidelog_server.txn.applications import AppCommits, AppVersion
+from tidelog_server.txn.rows import APP_COMMITS, FLOORS
 from tidelog_server.txn.table import TxnSession, TxnTable
 
 
@@ -34,9 +35,9 @@ def committed(
 ) -> list[tuple[str, AppCommit | None]]:
     """Commit at once; return the changes to write."""
     app, commit = AppVersion(app_id, version), a_commit(version, first_tick, is_last=is_last)
-    changes, _ = apps.committing(app, commit)
+    changes = apps.committing(app, commit)
     apps.committed(app, commit)
-    return [(key.app_id, row) for key, row in changes]
+    return [(row.key.app_id, row.value) for row in changes if row.table is APP_COMMITS]
 
 
 def test_the_last_version_is_repeated_a_later_one_is_new_and_an_earlier_one_came_too_late() -> None:
@@ -72,7 +73,7 @@ def test_an_application_that_is_committing_is_not_forgotten(monkeypatch: pytest.
     apps = AppCommits(rows_of({"old": a_commit(0, 10), "b": a_commit(0, 20)}))
     again = AppVersion("old", 1)
 
-    assert apps.committing(again, a_commit(1, 30)) == ([(a_key("old"), a_commit(1, 30))], [])
+    assert apps.committing(again, a_commit(1, 30)) == [APP_COMMITS.row(a_key("old"), a_commit(1, 30))]
     # Its new row precedes this one in the log, and must not be removed.
     assert committed(apps, "c", 0, 40) == [("c", a_commit(0, 40)), ("b", None)]
     apps.committed(again, a_commit(1, 30))
@@ -86,8 +87,8 @@ def test_many_that_commit_at_once_do_not_exceed_the_bound(monkeypatch: pytest.Mo
     rows = set("abc")
     for tick, name in enumerate("defgh", 10):
         rows |= {name}
-        changes, _ = apps.committing(AppVersion(name, 0), a_commit(0, tick))
-        rows -= {gone.app_id for gone, row in changes if row is None}
+        changes = apps.committing(AppVersion(name, 0), a_commit(0, tick))
+        rows -= {row.key.app_id for row in changes if row.table is APP_COMMITS and row.value is None}
     for tick, name in enumerate("defgh", 10):
         apps.committed(AppVersion(name, 0), a_commit(0, tick))
     for gone, row in committed(apps, "i", 0, 99):
@@ -130,11 +131,15 @@ def test_a_principal_with_many_applications_evicts_its_own_only(monkeypatch: pyt
 
     def commit(apps: AppCommits, app: AppVersion, tick: int, *, is_last: bool = False) -> None:
         made = a_commit(0, tick, is_last=is_last)
-        changes, raised = apps.committing(app, made)
+        changes = apps.committing(app, made)
         apps.committed(app, made)
-        for key, row in changes:
-            rows.pop(key, None) if row is None else rows.update({key: row})
-        floors.update({key: floor for key, floor in raised if floor is not None})
+        for table, key, value in changes:
+            if table is FLOORS:
+                floors.update({} if value is None else {key: value})
+            elif value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
 
     apps = AppCommits({}, {}, lambda table, count: evicted.update({table: count}))
     mine = AppVersion("stream", 0, "jwt:other")

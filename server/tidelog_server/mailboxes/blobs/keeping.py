@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from tidelog_server.core.groups import FOLD_GROUP, GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.blobs.events import Chunk, decode_chunk, encode_blobs
 from tidelog_server.mailboxes.blobs.log import BlobLog
@@ -57,8 +57,7 @@ async def write_snapshot(node: LogNode, log: BlobLog) -> None:
     for page in pages[1:]:
         await log.run(_writing(page), 1)
     vchannel = log.place.vchannel
-    position = GroupPosition(vchannel.vchannel_id, tick, node.clock.wall_ms())
-    await log.run(lambda _: None, 0, positions=((GroupKey(FOLD_GROUP, vchannel.name), position),))
+    await log.run(lambda _: None, 0, rows=(SNAPSHOTS.row(vchannel.vchannel_id, tick),))
     log.snapshot_tick = tick
     # What lies below was of no use before the snapshot: a restore to a tick after it needs nothing below.
     tick = min(tick, oldest_place)

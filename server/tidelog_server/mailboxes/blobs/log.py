@@ -11,12 +11,13 @@ from typing import TypeVar
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import Effect
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.append import Append, PositionChange
+from tidelog_server.log.append import Append
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.loading import EventCodec
+from tidelog_server.storage.rows import Row
 
 _T = TypeVar("_T")
 
@@ -45,7 +46,7 @@ class BlobLog:
         events: int,
         *,
         needs_disk: bool = False,
-        positions: Sequence[PositionChange] = (),
+        rows: Sequence[Row] = (),
     ) -> _T:
         """Execute ``operation`` in a step of its own, and return its result once it is durable.
 
@@ -55,7 +56,7 @@ class BlobLog:
             operation: Decides and changes the state. It raises TidelogServerError before it changes anything.
             events: Maximum number of events that it adds.
             needs_disk: True to refuse it while the disk is nearly full.
-            positions: Positions that are written with its events.
+            rows: Changes of rows that are written with its events.
 
         Raises:
             TidelogServerError: The operation was refused, and nothing happened, unless its effect is unknown.
@@ -69,8 +70,8 @@ class BlobLog:
         step = BlobStep(self.state, base)
         result = operation(step)
         entries = self.enter(step)
-        if entries or positions:
-            await self._written(entries, positions)
+        if entries or rows:
+            await self._written(entries, rows)
         return result
 
     def enter(self, step: BlobStep, txn: TxnSpan | None = None) -> list[NewEntry]:
@@ -101,7 +102,7 @@ class BlobLog:
             finally:
                 vchannel.followers.discard(durable)
 
-    async def _written(self, entries: Sequence[NewEntry], positions: Sequence[PositionChange]) -> None:
+    async def _written(self, entries: Sequence[NewEntry], rows: Sequence[Row]) -> None:
         """Write entries, and wait until they are durable. Raises TidelogServerError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -113,5 +114,5 @@ class BlobLog:
             else:
                 done.set_exception(append.failure.with_effect(Effect.UNKNOWN))
 
-        self._node.committer.submit(Append(entries, True, settle, positions=positions))
+        self._node.committer.submit(Append(entries, True, settle, rows=rows))
         await done

@@ -1,7 +1,6 @@
-"""Values of the log store: their bytes, each with a version and a CRC-32C over key and value.
+"""Values of the log store's own rows: their bytes, see ``seals``. Those of features are in their tables, see ``rows``.
 
-The CRC covers the key, so that a row written to or read from the wrong place is detected like a flipped bit. All
-integers are big-endian. The layouts are on disk since format 1 (see docs/reference/format.md).
+All integers are big-endian. The layouts are on disk since format 1 (see docs/reference/format.md).
 
 Every ``unpack_...`` raises DataLossError if the row is damaged, misplaced, or of an unknown version.
 """
@@ -14,40 +13,22 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
-from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.core.transactions import CONTENT_BYTES, AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.storage.format.keys import (
     LOG_KEY_BYTES,
     STORE_KEY,
-    app_key,
-    app_name,
     chunk_key,
     fence_key,
-    floor_key,
-    group_key,
-    is_app_key,
     log_key,
-    outcome_key,
-    parse_app_name,
-    parse_floor_key,
-    parse_group_key,
     parse_log_key,
-    parse_outcome_key,
-    parse_producer_key,
-    producer_key,
     tail_key,
     txn_key,
 )
+from tidelog_server.storage.format.seals import CRC_BYTES, ROW_VERSION, sealed, unknown_version, unsealed
 
-ROW_VERSION: Final = 1
-TENANT_VERSION: Final = 2
-"""Version of windows and outcomes that have a tenant, which follows the fixed fields."""
 NO_HASH: Final = bytes(HASH_BYTES)
 
 MAX_INLINE_BYTES: Final = 512
@@ -67,9 +48,8 @@ _SPAN: Final = struct.Struct(">QQQ")
 _STAGED_SPAN: Final = struct.Struct(">QQQI")
 # The broadcast id; after the others in an entry of a broadcast.
 _BROADCAST: Final = struct.Struct(">Q")
-_CRC_BYTES: Final = 4
 # After the fields: chain hash and CRC.
-_SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
+_SEAL_BYTES: Final = HASH_BYTES + CRC_BYTES
 _BYTES_BY_KIND: Final[dict[int, int]] = {
     EntryKind.MESSAGES: _HEADER.size + _SEAL_BYTES,
     EntryKind.TXN_MESSAGES: _HEADER.size + _SPAN.size + _SEAL_BYTES,
@@ -95,27 +75,6 @@ _CHUNK: Final = struct.Struct(">B11Q16s")
 _FENCE: Final = struct.Struct(">BQ")
 # version, last tick of the transaction on the vchannel.
 _TXN: Final = struct.Struct(">BQ")
-# version, first tick, whether synced; then the runs.
-_OUTCOME: Final = struct.Struct(">BQ?")
-_RUN: Final = struct.Struct(">II")
-# version, the numbers of AppCommit in order, flags; in version 2 the content, and the length of the query id and the
-# id; then the application's name.
-_APP: Final = struct.Struct(">B3QB")
-_APP_CONTENT: Final = struct.Struct(f">{CONTENT_BYTES}sB")
-_APP_VERSION: Final = 2
-_APP_SYNCED: Final = 1
-_APP_LAST: Final = 2
-_APP_ANY_VCHANNEL: Final = 4
-# version, epoch, last sequence; then the results.
-_WINDOW: Final = struct.Struct(">BQQ")
-# version, vchannel id, next tick, commit time; then the taken ranges, without tenants.
-_POSITION: Final = struct.Struct(">BIQQ")
-_TAKEN_WITHOUT_TENANT_BYTES: Final = TAKEN_BYTES - TENANT_BYTES
-# Version 2 adds flags after that, and tenants.
-_POSITION_FLAGS: Final = struct.Struct(">BIQQB")
-_NOT_HOLDING: Final = 1
-# version, number.
-_FLOOR: Final = struct.Struct(">BQ")
 # version, then the fields of StoreRow in order.
 _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
@@ -241,7 +200,7 @@ def pack_header(
     ) + more  # fmt: skip
     row = key + body
     chain_hash = blake2b(previous_hash + row, digest_size=HASH_BYTES).digest()
-    value = body + chain_hash + crc32c(row + chain_hash).to_bytes(_CRC_BYTES, "big")
+    value = body + chain_hash + crc32c(row + chain_hash).to_bytes(CRC_BYTES, "big")
     return (key, value + entry.columns, chain_hash, None) if is_inline else (key, value, chain_hash, columns)
 
 
@@ -264,7 +223,7 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
     header_bytes = _BYTES_BY_KIND.get(value[1]) if len(value) > 1 else None
     if len(key) != LOG_KEY_BYTES or header_bytes is None or len(value) < header_bytes:
         raise _damaged_row("header", key)
-    crc_at = header_bytes - _CRC_BYTES
+    crc_at = header_bytes - CRC_BYTES
     if crc32c(key + value[:crc_at]) != int.from_bytes(value[crc_at:header_bytes], "big"):
         raise _damaged_row("header", key)
     vchannel_id, base_tick = parse_log_key(key)
@@ -273,7 +232,7 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         previous_tick, sequence,
     ) = _HEADER.unpack_from(value)  # fmt: skip
     if version != ROW_VERSION:
-        raise _unknown_version("header", version)
+        raise unknown_version("headers", version)
     if flags & ~_INLINE:
         raise DataLossError(f"a header row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
     if len(value) != header_bytes + (columns_bytes if flags else 0):
@@ -321,7 +280,7 @@ def _links_of_form(form: bytes, keys: Sequence[bytes], values: Sequence[bytes]) 
     if row is not None and min(map(len, values)) >= row.size and set(map(len, keys)) == {LOG_KEY_BYTES}:
         flags, counts, sizes, previous, sequences, hashes, crcs = zip(*map(row.unpack_from, values), strict=True)
         row_bytes = [row.size + flag * size for flag, size in zip(flags, sizes, strict=True)]
-        crc_at = row.size - _CRC_BYTES
+        crc_at = row.size - CRC_BYTES
         if (
             max(flags) <= _INLINE
             and row_bytes == list(map(len, values))
@@ -343,7 +302,7 @@ def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
 
 def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:
     """Return the value of a tail row."""
-    return _sealed(tail_key(vchannel_id), _TAIL.pack(ROW_VERSION, *tail))
+    return sealed(tail_key(vchannel_id), _TAIL.pack(ROW_VERSION, *tail))
 
 
 def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
@@ -353,7 +312,7 @@ def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
 
 def pack_fence(vchannel_id: int, fencing_token: int) -> bytes:
     """Return the value of a fencing token's row."""
-    return _sealed(fence_key(vchannel_id), _FENCE.pack(ROW_VERSION, fencing_token))
+    return sealed(fence_key(vchannel_id), _FENCE.pack(ROW_VERSION, fencing_token))
 
 
 def unpack_fence(vchannel_id: int, value: bytes) -> int:
@@ -368,7 +327,7 @@ def pack_txn(vchannel_id: int, txn_id: int, last_tick: int) -> bytes:
 
     ``last_tick`` is that of its last message there; 0 while it is not committed.
     """
-    return _sealed(txn_key(vchannel_id, txn_id), _TXN.pack(ROW_VERSION, last_tick))
+    return sealed(txn_key(vchannel_id, txn_id), _TXN.pack(ROW_VERSION, last_tick))
 
 
 def unpack_txn(place: TxnPlace, value: bytes) -> int:
@@ -378,130 +337,9 @@ def unpack_txn(place: TxnPlace, value: bytes) -> int:
     return last_tick
 
 
-def pack_outcome(txn_id: int, outcome: TxnOutcome) -> bytes:
-    """Return the value of a transaction's outcome."""
-    body = _OUTCOME.pack(_version_of(outcome.tenant), outcome.first_tick, outcome.is_synced) + outcome.tenant
-    return _sealed(outcome_key(txn_id), body + b"".join(_RUN.pack(*run) for run in outcome.runs))
-
-
-def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
-    """Return the outcome in a row of the index family."""
-    fixed, tenant, rest = _opened_of_tenant("outcome", key, value, _OUTCOME, _RUN.size)
-    _, first_tick, is_synced = fixed
-    runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(rest))
-    return TxnOutcome(first_tick, bool(is_synced), runs, tenant)
-
-
-def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
-    """Return the value of the last commit of an application: of version 1 if its content is unknown."""
-    flags = (
-        _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last | _APP_ANY_VCHANNEL * commit.any_vchannel
-    )  # fmt: skip
-    numbers = (commit.version, commit.first_tick, commit.messages, flags)
-    if commit.content is None:
-        assert not commit.query_id
-        body = _APP.pack(ROW_VERSION, *numbers)
-    else:
-        query_id = commit.query_id.encode()
-        content = _APP_CONTENT.pack(commit.content.to_bytes(CONTENT_BYTES), len(query_id))
-        body = _APP.pack(_APP_VERSION, *numbers) + content + query_id
-    return _sealed(app_key(app), body + app_name(app))
-
-
-def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
-    """Return the application and its last commit in a row of the index family."""
-    body = _opened_body("application", key, value, _APP.size, 1)
-    version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
-    content, query_id, name_at = None, "", _APP.size
-    if version == _APP_VERSION:
-        name_at += _APP_CONTENT.size
-        if len(body) < name_at:
-            raise _damaged_row("application", key)
-        packed, query_bytes = _APP_CONTENT.unpack_from(body, _APP.size)
-        content, query_id = int.from_bytes(packed), body[name_at : name_at + query_bytes].decode()
-        name_at += query_bytes
-    elif version != ROW_VERSION:
-        raise _unknown_version("application", version)
-    app = parse_app_name(body[name_at:])
-    if app_key(app) != key:
-        raise _damaged_row("application", key)
-    return app, AppCommit(
-        app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST),
-        bool(flags & _APP_ANY_VCHANNEL), content, query_id,
-    )  # fmt: skip
-
-
-def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
-    """Return the value of a producer's window."""
-    body = _WINDOW.pack(_version_of(window.tenant), window.epoch, window.last_sequence) + window.tenant
-    return _sealed(producer_key(vchannel_id, producer_id), body + window.results)
-
-
-def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow]:
-    """Return the producer and the window in a row of the producers family."""
-    fixed, tenant, results = _opened_of_tenant("producer", key, value, _WINDOW, RESULT_BYTES)
-    _, epoch, last_sequence = fixed
-    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results, tenant)
-
-
-def pack_floor(key: FloorKey, number: int) -> bytes:
-    """Return the value of the floor of a tenant in a table."""
-    return _sealed(floor_key(key), _FLOOR.pack(ROW_VERSION, number))
-
-
-def unpack_floor(key: FloorKey, value: bytes) -> int:
-    """Return the number in such a row of the index family."""
-    (number,) = _opened("floor", floor_key(key), value, _FLOOR)
-    assert isinstance(number, int)
-    return number
-
-
-def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
-    """Return the value of a group's position."""
-    vchannel_id, next_tick, committed_ms, taken, is_pinning = position
-    without_tenants = _without_tenants(taken)
-    if is_pinning and without_tenants is not None:
-        body = _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + without_tenants
-    else:
-        flags = 0 if is_pinning else _NOT_HOLDING
-        body = _POSITION_FLAGS.pack(TENANT_VERSION, vchannel_id, next_tick, committed_ms, flags) + taken
-    return _sealed(group_key(key), body)
-
-
-def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
-    """Return the group and the position in a row of the groups family."""
-    if value[:1] == bytes((TENANT_VERSION,)):
-        body = _opened_body("group", key, value, _POSITION_FLAGS.size, TAKEN_BYTES)
-        _, vchannel_id, next_tick, committed_ms, flags = _POSITION_FLAGS.unpack_from(body)
-        if flags & ~_NOT_HOLDING:
-            raise DataLossError(f"a group row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
-        taken = body[_POSITION_FLAGS.size :]
-        return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken, not flags)
-    body = _opened_body("group", key, value, _POSITION.size, _TAKEN_WITHOUT_TENANT_BYTES)
-    version, vchannel_id, next_tick, committed_ms = _POSITION.unpack_from(body)
-    if version != ROW_VERSION:
-        raise _unknown_version("group", version)
-    taken = _with_no_tenants(body[_POSITION.size :])
-    return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken)
-
-
-def _without_tenants(taken: bytes) -> bytes | None:
-    """Return the taken ranges in the form of version 1; None if one belongs to a tenant."""
-    parts = [taken[at : at + TAKEN_BYTES] for at in range(0, len(taken), TAKEN_BYTES)]
-    if any(part[_TAKEN_WITHOUT_TENANT_BYTES:].strip(b"\0") for part in parts):
-        return None
-    return b"".join(part[:_TAKEN_WITHOUT_TENANT_BYTES] for part in parts)
-
-
-def _with_no_tenants(taken: bytes) -> bytes:
-    """Return the taken ranges of a row of version 1 in the form of GroupPosition."""
-    size = _TAKEN_WITHOUT_TENANT_BYTES
-    return b"".join(taken[at : at + size] + bytes(TENANT_BYTES) for at in range(0, len(taken), size))
-
-
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:
     """Return the value of a chunk row."""
-    return _sealed(chunk_key(vchannel_id, chunk.first_tick), _CHUNK.pack(ROW_VERSION, *chunk))
+    return sealed(chunk_key(vchannel_id, chunk.first_tick), _CHUNK.pack(ROW_VERSION, *chunk))
 
 
 def unpack_chunk(vchannel_id: int, first_tick: int, value: bytes) -> ChunkRow:
@@ -511,7 +349,7 @@ def unpack_chunk(vchannel_id: int, first_tick: int, value: bytes) -> ChunkRow:
 
 def pack_store(store: StoreRow) -> bytes:
     """Return the value of the store's row."""
-    return _sealed(STORE_KEY, _STORE.pack(ROW_VERSION, *store))
+    return sealed(STORE_KEY, _STORE.pack(ROW_VERSION, *store))
 
 
 def unpack_store(value: bytes) -> StoreRow:
@@ -519,69 +357,23 @@ def unpack_store(value: bytes) -> StoreRow:
     return StoreRow._make(_opened("store", STORE_KEY, value, _STORE))
 
 
-def _sealed(key: bytes, body: bytes) -> bytes:
-    return body + crc32c(key + body).to_bytes(_CRC_BYTES, "big")
-
-
 def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple[int | bytes, ...]:
-    body, crc = value[:-_CRC_BYTES], value[-_CRC_BYTES:]
-    if len(body) != layout.size or crc32c(key + body) != int.from_bytes(crc, "big"):
+    body = unsealed(key, value)
+    if body is None or len(body) != layout.size:
         raise _damaged_row(what, key)
     version, *fields = layout.unpack(body)
     if version != ROW_VERSION:
-        raise _unknown_version(what, version)
+        raise unknown_version(f"kind {what!r}", version)
     return tuple(fields)
-
-
-def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_bytes: int) -> bytes:
-    """Return the body of a row that has ``fixed_bytes`` followed by items."""
-    body = value[:-_CRC_BYTES]
-    is_whole = fixed_bytes <= len(body) and (len(body) - fixed_bytes) % item_bytes == 0
-    if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):
-        raise _damaged_row(what, key)
-    return body
-
-
-def _version_of(tenant: Tenant) -> int:
-    return TENANT_VERSION if tenant else ROW_VERSION
-
-
-def _opened_of_tenant(
-    what: str, key: bytes, value: bytes, fixed: struct.Struct, item_bytes: int
-) -> tuple[tuple[int, ...], Tenant, bytes]:
-    """Return the fixed fields, the tenant and the rest of a row that may have a tenant."""
-    tenant_bytes = TENANT_BYTES if value[:1] == bytes((TENANT_VERSION,)) else 0
-    body = _opened_body(what, key, value, fixed.size + tenant_bytes, item_bytes)
-    fields = fixed.unpack_from(body)
-    if fields[0] not in (ROW_VERSION, TENANT_VERSION):
-        raise _unknown_version(what, fields[0])
-    begin = fixed.size + tenant_bytes
-    return fields, body[fixed.size : begin] or NO_TENANT, body[begin:]
 
 
 def _damaged_row(what: str, key: bytes) -> DataLossError:
     if key == STORE_KEY:
         return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
-    if is_app_key(key):
-        return DataLossError("an application's row is damaged: restore the data folder from a backup", row=what)
-    if parse_floor_key(key) is not None:
-        return DataLossError("the floor of a tenant is damaged: restore the data folder from a backup", row=what)
-    if (txn_id := parse_outcome_key(key)) is not None:
-        return DataLossError(
-            f"the outcome row of transaction {txn_id} is damaged: restore the data folder from a backup",
-            row=what, txn_id=txn_id,
-        )  # fmt: skip
     vchannel_id, rest = int.from_bytes(key[:4], "big"), key[4:]
     tick = int.from_bytes(rest[-8:], "big") if len(rest) >= 8 else NO_TICK
     place = f" of vchannel id {vchannel_id}" + (f" at tick {tick}" if tick else "")
     return DataLossError(
         f"the {what} row{place} is damaged: restore the data folder from a backup",
         row=what, vchannel_id=vchannel_id, tick=tick,
-    )  # fmt: skip
-
-
-def _unknown_version(what: str, version: int) -> DataLossError:
-    return DataLossError(
-        f"a {what} row has version {version}, this server reads version {ROW_VERSION}: use the server that wrote it",
-        row=what, version=version,
     )  # fmt: skip

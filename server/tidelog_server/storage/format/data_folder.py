@@ -33,7 +33,8 @@ from tidelog_server.storage.format.durable_files import (
 )
 from tidelog_server.storage.format.folder_errors import DataFolderError, FolderInUseError, folder_error
 
-FORMAT_STAMP: Final = b"tidelog data format 1\n"
+FORMAT: Final = 2
+"""The newest format. Folders of all formats from 1 are read; a folder gets a later one with its first such row."""
 UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
 BACKUP_FILE: Final = "LAST_BACKUP"
 _MAX_STAMP_BYTES: Final = 256
@@ -51,6 +52,8 @@ class DataFolder:
         self.quarantine_path = path / "quarantine"
         self.checkpoints_path = path / "checkpoints"
         self._lock_descriptor = lock_descriptor
+        # As of the last stamp read or written.
+        self.format = FORMAT
 
     def is_finished(self) -> bool:
         """Return whether the folder has a store; False if it is still to be made.
@@ -68,13 +71,26 @@ class DataFolder:
                     "or restore FORMAT if this is a data folder"
                 ) from None
             return False
-        if stamp not in (FORMAT_STAMP, UNFINISHED_STAMP):
+        if stamp == UNFINISHED_STAMP:
+            return False
+        known = [number for number in range(1, FORMAT + 1) if stamp == format_stamp(number)]
+        if not known:
             shown = stamp.decode("ascii", "backslashreplace").splitlines()[:1]
             raise DataFolderError(
                 f"{self.path} has the format {shown[0] if shown else ''!r}, this server supports "
-                f"{FORMAT_STAMP.decode().strip()!r}: use the server that made it, or restore FORMAT"
+                f"{format_stamp(1).decode().strip()!r} to {FORMAT}: use the server that made it, or restore FORMAT"
             )
-        return stamp == FORMAT_STAMP
+        (self.format,) = known
+        return True
+
+    def raise_format(self, number: int) -> None:
+        """Give the folder a later format, atomically and durably, before it has something that earlier servers misread.
+
+        Raises:
+            OSError: FORMAT could not be written.
+        """
+        self.stamp(format_stamp(number))
+        self.format = number
 
     def stamp(self, content: bytes) -> None:
         """Replace FORMAT, atomically and durably."""
@@ -113,6 +129,11 @@ class DataFolder:
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
+
+
+def format_stamp(number: int) -> bytes:
+    """Return the content of FORMAT in a finished folder."""
+    return f"tidelog data format {number}\n".encode()
 
 
 def lock_data_folder(path: Path) -> DataFolder:

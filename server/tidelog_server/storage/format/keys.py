@@ -1,4 +1,4 @@
-"""Keys of the log store: the only place where they are built or parsed.
+"""Keys of the log store's own rows. Those of features are in their tables, see ``rows``.
 
 Keys sort bytewise, so integers are big-endian. The schema is on disk since format 1 (see docs/reference/format.md):
 
@@ -9,57 +9,39 @@ log        vchannel_id u32, base_tick u64         header of an entry, and small 
 columns    vchannel_id u32, base_tick u64         columns of the same entry, unless they are small
 staged     vchannel_id u32, txn id u64, number    columns of a batch of a staged transaction
            u32
-producers  vchannel_id u32, producer id in UTF-8  the window of a producer
-groups     ``<group>/<vchannel>/current_id``      the position of a consumer group
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      vchannel_id u32, ``x``, txn id u64     marks staged batches of a transaction there
-index      ``o``, txn id u64                      the outcome of a staged transaction
-index      ``a``, hash of an application's name   the last commit of an application
-index      ``g``, a letter, a tenant, 16 bytes    the floor of a tenant in a table
 index      ``s``                                  the store as a whole
 ========== ====================================== =================================================
 """
 
 import struct
-from hashlib import blake2b
 from typing import Final
 
-from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
-from tidelog_server.core.entries import HASH_BYTES
-from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
-from tidelog_server.core.producers import ProducerKey
-from tidelog_server.core.shares import FloorKey, FloorTable
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.core.transactions import AppKey, TxnPlace
+from tidelog_server.core.transactions import TxnPlace
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
+MAX_FEATURE_KEY_BYTES: Final = 4 + MAX_PRODUCER_ID_BYTES
+"""Maximum length of a key that begins with the id of a vchannel."""
 
 _LOG: Final = struct.Struct(">IQ")
 _CHUNK: Final = struct.Struct(">IcQ")
 _TAGGED: Final = struct.Struct(">Ic")
 _STAGED: Final = struct.Struct(">IQI")
-_OUTCOME: Final = struct.Struct(">cQ")
-_APP: Final = struct.Struct(f">c{HASH_BYTES}s")
-_FLOOR: Final = struct.Struct(f">cc{TENANT_BYTES}s")
 _CHUNK_TAG: Final = b"c"
 _TAIL_TAG: Final = b"t"
 _FENCE_TAG: Final = b"f"
 _TXN_TAG: Final = b"x"
-_OUTCOME_TAG: Final = b"o"
-_APP_TAG: Final = b"a"
-_FLOOR_TAG: Final = b"g"
-_FLOOR_TABLES: Final = {table.value.encode(): table for table in FloorTable}
-_NO_TENANT: Final = bytes(TENANT_BYTES)
-# Suffix of the key of a position in RocksMQ, of Milvus.
-_POSITION_SUFFIX: Final = "/current_id"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
-# Invariant: length and tag distinguish the kinds of keys of the index family.
-assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, _APP.size, _FLOOR.size, len(STORE_KEY)}) == 6
+OWN_INDEX_KEY_BYTES: Final = frozenset({_CHUNK.size, _TAGGED.size, len(STORE_KEY)})
+"""Lengths of the keys here that are in the index family; those of features have other lengths."""
+assert len(OWN_INDEX_KEY_BYTES) == 3
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
@@ -96,34 +78,6 @@ def staged_vchannel_range(vchannel_id: int) -> tuple[bytes, bytes]:
     return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, _STAGED.size)
 
 
-def producer_key(vchannel_id: int, producer_id: str) -> bytes:
-    """Return the key of a producer's window."""
-    return vchannel_id.to_bytes(4, "big") + producer_id.encode()
-
-
-def parse_producer_key(key: bytes) -> ProducerKey:
-    """Return the vchannel id and the producer id of a window's key. Raises ValueError if it is invalid."""
-    return int.from_bytes(key[:4], "big"), key[4:].decode()
-
-
-def producer_range(vchannel_id: int) -> tuple[bytes, bytes]:
-    """Return the half-open range of all windows of the vchannel."""
-    return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, 4 + MAX_PRODUCER_ID_BYTES)
-
-
-def group_key(key: GroupKey) -> bytes:
-    """Return the key of a group's position, such as ``billing/orders/0/current_id``."""
-    return f"{key.group}/{key.vchannel}{_POSITION_SUFFIX}".encode()
-
-
-def parse_group_key(key: bytes) -> GroupKey:
-    """Return the group and vchannel of a position's key. Raises ValueError if it is invalid."""
-    group, slash, rest = key.decode().partition("/")
-    if not (slash and rest.endswith(_POSITION_SUFFIX)):
-        raise ValueError(f"{key[:64]!r} is not the key of a position")
-    return GroupKey(group, rest.removesuffix(_POSITION_SUFFIX))
-
-
 def chunk_key(vchannel_id: int, first_tick: int) -> bytes:
     """Return the key of the closed chunk that begins at ``first_tick``."""
     return _CHUNK.pack(vchannel_id, _CHUNK_TAG, first_tick)
@@ -150,72 +104,6 @@ def txn_range(vchannel_id: int) -> tuple[bytes, bytes]:
     return txn_key(vchannel_id, 0), txn_key(vchannel_id, MAX_TICK)
 
 
-def outcome_key(txn_id: int) -> bytes:
-    """Return the key of a transaction's outcome."""
-    return _OUTCOME.pack(_OUTCOME_TAG, txn_id)
-
-
-def parse_outcome_key(key: bytes) -> int | None:
-    """Return the txn id of an outcome's key, or None if ``key`` is of another kind."""
-    if len(key) != _OUTCOME.size:
-        return None
-    tag, txn_id = _OUTCOME.unpack(key)
-    return int(txn_id) if tag == _OUTCOME_TAG else None
-
-
-def app_name(app: AppKey) -> bytes:
-    """Return an application's name in a row: its id, prefixed with its owner and a line feed if it has an owner.
-
-    Ids have no control characters, so the id follows the last line feed, and different applications have different
-    names.
-    """
-    assert "\n" not in app.app_id
-    return (f"{app.owner}\n{app.app_id}" if app.owner else app.app_id).encode()
-
-
-def parse_app_name(name: bytes) -> AppKey:
-    """Return the application with a name that ``app_name`` made."""
-    owner, _, app_id = name.decode().rpartition("\n")
-    return AppKey(owner, app_id)
-
-
-def app_key(app: AppKey) -> bytes:
-    """Return the key of the last commit of an application."""
-    return _APP.pack(_APP_TAG, blake2b(app_name(app), digest_size=HASH_BYTES).digest())
-
-
-def app_range() -> tuple[bytes, bytes]:
-    """Return a half-open range that includes the keys of all applications."""
-    return _APP_TAG, bytes((_APP_TAG[0] + 1,))
-
-
-def is_app_key(key: bytes) -> bool:
-    """Return whether ``key`` is the key of an application's last commit."""
-    return len(key) == _APP.size and key[:1] == _APP_TAG
-
-
-def floor_key(key: FloorKey) -> bytes:
-    """Return the key of the floor of a tenant in a table."""
-    table, tenant = key
-    return _FLOOR.pack(_FLOOR_TAG, table.value.encode(), tenant or _NO_TENANT)
-
-
-def floor_range() -> tuple[bytes, bytes]:
-    """Return a half-open range that includes the keys of all floors."""
-    return _FLOOR_TAG, bytes((_FLOOR_TAG[0] + 1,))
-
-
-def parse_floor_key(key: bytes) -> FloorKey | None:
-    """Return the table and the tenant of a floor's key, or None if ``key`` is of another kind."""
-    if len(key) != _FLOOR.size:
-        return None
-    tag, letter, tenant = _FLOOR.unpack(key)
-    table = _FLOOR_TABLES.get(letter)
-    if tag != _FLOOR_TAG or table is None:
-        return None
-    return FloorKey(table, NO_TENANT if tenant == _NO_TENANT else tenant)
-
-
 def tail_key(vchannel_id: int) -> bytes:
     """Return the key of the vchannel's tail."""
     return _TAGGED.pack(vchannel_id, _TAIL_TAG)
@@ -234,6 +122,12 @@ def fence_key(vchannel_id: int) -> bytes:
 def parse_fence_key(key: bytes) -> int | None:
     """Return the vchannel id of a fencing token's key, or None if ``key`` is of another kind."""
     return _parse_tagged(key, _FENCE_TAG)
+
+
+def vchannel_range(prefix: bytes, vchannel_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of the keys that have the id of a vchannel, u32, behind ``prefix``."""
+    begin_key = prefix + vchannel_id.to_bytes(4, "big")
+    return begin_key, prefix + _end_of(vchannel_id, MAX_FEATURE_KEY_BYTES)
 
 
 def index_range(vchannel_id: int) -> tuple[bytes, bytes]:

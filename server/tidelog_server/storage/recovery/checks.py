@@ -15,7 +15,6 @@ from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MIB
-from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.storage.format.codec import (
     TailRow,
     unpack_header,
@@ -34,9 +33,11 @@ from tidelog_server.storage.rocksdb.engine import (
     multi_get,
     read_options,
 )
-from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, load_positions, load_windows, mismatch
+from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, mismatch
 from tidelog_server.storage.rocksdb.pressure import integer_property
 from tidelog_server.storage.rocksdb.reader import VchannelEnd, check_continuity, checked_end, stored_columns
+from tidelog_server.storage.rocksdb.rows import stored_rows
+from tidelog_server.storage.rows import Facts
 
 _PROPERTIES_OF_TABLES: Final = "rocksdb.aggregated-table-properties"
 _EDGES_AT_ONCE: Final = 1_024
@@ -61,11 +62,9 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
             f"{state.accounted_batches}: a vchannel is missing or shorter than before; restore the data folder",
             sequence=state.head.sequence, accounted_batches=state.accounted_batches,
         )  # fmt: skip
-    _check_windows(engine, index)
-    _check_positions(engine, index)
-    _check_txns(index, state)
-    _check_app_commits(index, state)
-    _check_tables(engine)
+    _check_txns(index)
+    _check_rows(engine, index, state)
+    _check_table_files(engine)
     _check_blob_files(engine, database_path)
     _VchannelChecker(engine, index).check_all()
     return index
@@ -252,42 +251,8 @@ def _end_of_tail(tail: TailRow) -> tuple[int, int, int, bytes]:
     return (tail.last_base_tick, tail.last_tick, tail.last_sequence, tail.last_chain_hash)
 
 
-def _check_windows(engine: Engine, index: StoreIndex) -> None:
-    """Check that the windows of producers have only batches that are in the log."""
-    for (vchannel_id, producer_id), window in load_windows(engine).items():
-        tail = index.tails.get(vchannel_id)
-        if tail is None or tail.last_tick < window.last_tick:
-            raise DataLossError(
-                f"producer '{producer_id}' has a batch up to tick {window.last_tick} on vchannel id {vchannel_id}, "
-                f"which {'does not exist' if tail is None else f'ends at {tail.last_tick}'}: restore the data folder",
-                vchannel_id=vchannel_id, tick=window.last_tick,
-            )  # fmt: skip
-
-
-def _check_positions(engine: Engine, index: StoreIndex) -> None:
-    """Check that every group position is on an existing vchannel."""
-    for (group, vchannel), position in load_positions(engine).items():
-        if position.vchannel_id not in index.tails:
-            raise DataLossError(
-                f"group '{group}' has a position on {vchannel}, vchannel id {position.vchannel_id}, which does not "
-                "exist: restore the data folder",
-                group=group, vchannel_id=position.vchannel_id,
-            )  # fmt: skip
-
-
-def _check_app_commits(index: StoreIndex, state: LogState) -> None:
-    """Check that the commits of applications have only ticks that are in the log."""
-    for app, commit in index.app_commits.items():
-        if commit.messages and state.head.last_tick < commit.last_tick:
-            raise DataLossError(
-                f"application {app.app_id!r} has committed up to tick {commit.last_tick}, but the store ends at "
-                f"{state.head.last_tick}: restore the data folder",
-                app_id=app.app_id, tick=commit.last_tick,
-            )  # fmt: skip
-
-
-def _check_txns(index: StoreIndex, state: LogState) -> None:
-    """Check that the rows of staged transactions have only ticks that are in the log."""
+def _check_txns(index: StoreIndex) -> None:
+    """Check that the marks of staged transactions have only ticks that are in the log."""
     for (vchannel_id, txn_id), last_tick in index.txns.items():
         if index.tails[vchannel_id].last_tick < last_tick:
             raise DataLossError(
@@ -295,24 +260,24 @@ def _check_txns(index: StoreIndex, state: LogState) -> None:
                 f"{index.tails[vchannel_id].last_tick}: restore the data folder",
                 vchannel_id=vchannel_id, tick=last_tick,
             )  # fmt: skip
-    for txn_id, outcome in index.outcomes.items():
-        for run in outcome.runs:
-            if index.txns.get((run.vchannel_id, txn_id)) == NO_TICK:
-                raise DataLossError(
-                    f"transaction {txn_id} was committed, but its batches on vchannel id {run.vchannel_id} are marked "
-                    "as not committed: restore the data folder",
-                    vchannel_id=run.vchannel_id, txn_id=txn_id,
-                )  # fmt: skip
-        # An outcome without messages has a tick that no entry has.
-        if outcome.runs and state.head.last_tick < outcome.last_tick:
+
+
+def _check_rows(engine: Engine, index: StoreIndex, state: LogState) -> None:
+    """Check every row of a table by itself, against its vchannel, and as its table does."""
+    last_ticks = {vchannel_id: tail.last_tick for vchannel_id, tail in index.tails.items()}
+    facts = Facts(state.head.last_tick, last_ticks, index.txns)
+    for row in stored_rows(engine, index.table_rows):
+        table = row.table
+        if table.is_of_vchannel and (vchannel_id := table.vchannel_id_of(row.key)) not in last_ticks:
             raise DataLossError(
-                f"transaction {txn_id} was committed up to tick {outcome.last_tick}, but the store ends at "
-                f"{state.head.last_tick}: restore the data folder",
-                txn_id=txn_id, tick=outcome.last_tick,
+                f"a row of {table.name} belongs to vchannel id {vchannel_id}, which does not exist: restore the data "
+                "folder",
+                row=table.name, vchannel_id=vchannel_id,
             )  # fmt: skip
+        table.check(row.key, row.value, facts)
 
 
-def _check_tables(engine: Engine) -> None:
+def _check_table_files(engine: Engine) -> None:
     """Check the footer, the properties and the index of every live table, which RocksDB reads when it opens the table.
 
     An open reads only those of some tables, and a damaged table must not be found after the first write. Blocks of rows

@@ -14,7 +14,7 @@ from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.storage.format.codec import StoreRow, first_hash
 from tidelog_server.storage.format.data_folder import (
-    FORMAT_STAMP,
+    FORMAT,
     UNFINISHED_STAMP,
     DataFolder,
     lock_data_folder,
@@ -33,6 +33,7 @@ from tidelog_server.storage.rocksdb.engine import (
     open_engine,
 )
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, write_store_row
+from tidelog_server.storage.rocksdb.rows import old_rows
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 _log = structlog.get_logger("tidelog_server.storage")
@@ -110,8 +111,8 @@ def _create(folder: DataFolder) -> GateVerdict:
     head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)
     file.write(head)
     file.close()
-    folder.stamp(FORMAT_STAMP)
-    return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, {}, {}, {}).digest(), [])
+    folder.raise_format(FORMAT)
+    return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, []).digest(), [])
 
 
 def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:
@@ -143,6 +144,7 @@ def _recovered_index(engine: Engine, verdict: GateVerdict) -> StoreIndex:
 
 def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head) -> RocksdbLogStore:
     """Write the mark that the store is open, and assemble its parts."""
+    old = old_rows(engine)
     file = HeadFile.open(folder.head_path)
     try:
         file.write(head)
@@ -155,7 +157,9 @@ def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head)
         store.fail(cause)
 
     writer = HeadWriter(file, head, on_failure=fail)
-    store = RocksdbLogStore(folder, engine, LogState(index.store, index.tails, index.fencing_tokens), writer, head)
+    store = RocksdbLogStore(
+        folder, engine, LogState(index.store, index.tails, index.fencing_tokens), writer, head, old_rows=old
+    )
     return store
 
 

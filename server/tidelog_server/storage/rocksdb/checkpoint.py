@@ -7,7 +7,7 @@ from rocksdict import Checkpoint
 
 from tidelog_server.core.errors.storage import CheckpointFailedError
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.format.data_folder import FORMAT_STAMP, DataFolder
+from tidelog_server.storage.format.data_folder import DataFolder, format_stamp
 from tidelog_server.storage.format.durable_files import make_private_folder, sync_folder, write_file
 from tidelog_server.storage.format.head_file import Head, HeadFile
 from tidelog_server.storage.rocksdb.engine import FAMILIES, Engine, error_text, is_engine_error
@@ -41,21 +41,21 @@ def make_checkpoint(engine: Engine, folder: DataFolder, name: str, head: Head) -
         make_private_folder(path)
         Checkpoint(engine.db).create_checkpoint(str(path / "db"))
         hit(Failpoint.MID_CHECKPOINT)
-        _complete(path, head)
+        _complete(path, head, folder.format)
     except Exception as error:
         shutil.rmtree(path, ignore_errors=True)
         raise _failed(error) from error
     return path
 
 
-def _complete(path: Path, head: Head) -> None:
+def _complete(path: Path, head: Head, format_number: int) -> None:
     """Complete the checkpoint to a data folder, durably."""
     file = HeadFile.open(path / "HEAD")
     try:
         file.write(head._replace(generation=1, is_clean=False))
     finally:
         file.close()
-    write_file(path / "FORMAT", FORMAT_STAMP)
+    write_file(path / "FORMAT", format_stamp(format_number))
     sync_folder(path / "db")
     sync_folder(path)
 

@@ -1,4 +1,4 @@
-"""The decoded rows of the small families: what a store loads when it is opened, and what recovery compares.
+"""The decoded rows of the index family: what a store loads when it is opened, and what recovery compares.
 
 Every ``load_...`` raises DataLossError if a row is damaged.
 """
@@ -11,45 +11,28 @@ from rocksdict import RdictIter, WriteBatch
 
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.storage.format.codec import (
     ChunkRow,
     StoreRow,
     TailRow,
-    pack_app_commit,
     pack_fence,
-    pack_floor,
-    pack_outcome,
     pack_store,
     pack_tail,
     pack_txn,
-    unpack_app_commit,
     unpack_chunk,
     unpack_fence,
-    unpack_floor,
-    unpack_outcome,
-    unpack_position,
     unpack_store,
     unpack_tail,
     unpack_txn,
-    unpack_window,
 )
 from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.keys import (
     STORE_KEY,
-    app_range,
-    floor_key,
-    floor_range,
-    is_app_key,
     log_end_key,
     log_key,
     parse_chunk_key,
     parse_fence_key,
-    parse_floor_key,
-    parse_outcome_key,
     parse_tail_key,
     parse_txn_key,
     txn_range,
@@ -71,6 +54,7 @@ class StoreIndex(NamedTuple):
         tails: Tail after the last entry of each vchannel.
         tail_rows: The same as stored; they may be older.
         txns: Last tick of each transaction with staged batches on each vchannel; 0 if it is not committed.
+        table_rows: Rows of tables, as stored, in the order of their keys.
         is_as_closed: True if the tail rows are those of the last clean stop and account for all entries.
     """
 
@@ -80,9 +64,7 @@ class StoreIndex(NamedTuple):
     chunks: dict[int, list[ChunkRow]]
     fencing_tokens: dict[int, int]
     txns: dict[TxnPlace, int]
-    outcomes: dict[int, TxnOutcome]
-    app_commits: dict[AppKey, AppCommit]
-    floors: dict[FloorKey, int]
+    table_rows: list[tuple[bytes, bytes]]
     is_as_closed: bool = False
 
     def digest(self) -> str:
@@ -94,34 +76,9 @@ class StoreIndex(NamedTuple):
             digest.update(pack_fence(vchannel_id, self.fencing_tokens[vchannel_id]))
         for place in sorted(self.txns):
             digest.update(pack_txn(*place, self.txns[place]))
-        for txn_id in sorted(self.outcomes):
-            digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
-        for app in sorted(self.app_commits):
-            digest.update(pack_app_commit(app, self.app_commits[app]))
-        for key in sorted(self.floors, key=floor_key):
-            digest.update(pack_floor(key, self.floors[key]))
+        for key, value in self.table_rows:
+            digest.update(key + value)
         return digest.hexdigest()
-
-
-class _Commits(NamedTuple):
-    """The rows of the index about commits: see StoreIndex."""
-
-    outcomes: dict[int, TxnOutcome]
-    app_commits: dict[AppKey, AppCommit]
-    floors: dict[FloorKey, int]
-
-    def add(self, key: bytes, value: bytes) -> bool:
-        """Add a row; return False if it is of another kind. Raises DataLossError if it is damaged."""
-        if (txn_id := parse_outcome_key(key)) is not None:
-            self.outcomes[txn_id] = unpack_outcome(key, value)
-        elif is_app_key(key):
-            app, commit = unpack_app_commit(key, value)
-            self.app_commits[app] = commit
-        elif (floor_of := parse_floor_key(key)) is not None:
-            self.floors[floor_of] = unpack_floor(floor_of, value)
-        else:
-            return False
-        return True
 
 
 def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
@@ -130,14 +87,14 @@ def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
     If ``head`` is that of a clean stop, which wrote all tails, entries after them are not looked for.
 
     Raises:
-        DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
+        DataLossError: A row is damaged, or the store's row is missing. Rows of tables are not decoded here.
     """
     store: StoreRow | None = None
     tail_rows: dict[int, TailRow] = {}
     chunks: dict[int, list[ChunkRow]] = {}
     fencing_tokens: dict[int, int] = {}
     txns: dict[TxnPlace, int] = {}
-    commits = _Commits({}, {}, {})
+    table_rows: list[tuple[bytes, bytes]] = []
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tail_rows[vchannel_id] = unpack_tail(vchannel_id, value)
@@ -149,13 +106,13 @@ def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
             txns[txn_place] = unpack_txn(txn_place, value)
         elif key == STORE_KEY:
             store = unpack_store(value)
-        elif not commits.add(key, value):
-            raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
+        else:
+            table_rows.append((key, value))
     if store is None:
         raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
     is_as_closed = head is not None and _is_as_closed(engine, store, tail_rows, head)
     tails = tail_rows if is_as_closed else _caught_up(engine, tail_rows)
-    index = StoreIndex(store, tails, tail_rows, chunks, fencing_tokens, txns, *commits, is_as_closed)
+    index = StoreIndex(store, tails, tail_rows, chunks, fencing_tokens, txns, table_rows, is_as_closed)
     _check_owners(index)
     return index
 
@@ -204,35 +161,6 @@ def load_txns(engine: Engine, vchannel_id: int | None = None) -> dict[TxnPlace, 
     begin_key, end_key = (b"", None) if vchannel_id is None else txn_range(vchannel_id)
     rows = ((parse_txn_key(key), value) for key, value in scan(engine.index, begin_key, end_key))
     return {place: unpack_txn(place, value) for place, value in rows if place is not None}
-
-
-def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
-    """Return all outcomes of staged transactions, by txn id."""
-    rows = ((parse_outcome_key(key), key, value) for key, value in scan(engine.index, b"", None))
-    return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
-
-
-def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
-    """Return the last commit of each application."""
-    # Rows of some vchannels are in this range, too.
-    rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
-    return dict(unpack_app_commit(key, value) for key, value in rows)
-
-
-def load_floors(engine: Engine) -> dict[FloorKey, int]:
-    """Return the floors of tenants."""
-    rows = ((parse_floor_key(key), value) for key, value in scan(engine.index, *floor_range()))
-    return {key: unpack_floor(key, value) for key, value in rows if key is not None}
-
-
-def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
-    """Return the content of the producers family."""
-    return dict(unpack_window(key, value) for key, value in scan(engine.producers, b"", None))
-
-
-def load_positions(engine: Engine) -> dict[GroupKey, GroupPosition]:
-    """Return the content of the groups family."""
-    return dict(unpack_position(key, value) for key, value in scan(engine.groups, b"", None))
 
 
 def write_store_row(engine: Engine, store: StoreRow) -> int:

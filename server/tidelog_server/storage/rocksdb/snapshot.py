@@ -7,15 +7,13 @@ from pathlib import Path
 
 from rocksdict import WriteBatch
 
-from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.storage.format.codec import TailRow
 from tidelog_server.storage.rocksdb.engine import Engine, close_engine, engine_errors, open_engine
-from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, load_positions, load_windows
+from tidelog_server.storage.rocksdb.index import StoreIndex, load_index
+from tidelog_server.storage.rocksdb.metadata_rows import RocksdbMetadataRows
 from tidelog_server.storage.rocksdb.reader import EntryReader
-from tidelog_server.storage.rocksdb.table import RocksdbTable
+from tidelog_server.storage.rocksdb.rows import load_rows
+from tidelog_server.storage.rows import Key, Table, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +24,25 @@ class StoredLog:
         reader: Reader of its entries.
         tails: Tails of all vchannels.
         fencing_tokens: Tokens of the vchannels that have one.
-        outcomes: Outcomes of staged transactions, by txn id.
-        app_commits: The last commit of each application.
-        floors: Floors of tenants, by table.
         metadata: Rows of the embedded metadata store.
     """
 
     reader: EntryReader
     tails: Mapping[int, TailRow]
     fencing_tokens: Mapping[int, int]
-    outcomes: Mapping[int, TxnOutcome]
-    app_commits: Mapping[AppKey, AppCommit]
-    floors: Mapping[FloorKey, int]
-    metadata: RocksdbTable
+    metadata: RocksdbMetadataRows
     _engine: Engine
 
-    def windows(self) -> dict[ProducerKey, ProducerWindow]:
-        """Return the windows of all producers. Raises DataLossError."""
-        return load_windows(self._engine)
-
-    def positions(self) -> dict[GroupKey, GroupPosition]:
-        """Return the positions of all groups. Raises DataLossError."""
-        return load_positions(self._engine)
+    def rows(self, table: Table[Key, Value]) -> dict[Key, Value]:
+        """Return the rows of a table, by key. Raises DataLossError."""
+        return load_rows(self._engine, table)
 
 
 def stored_log(engine: Engine, index: StoreIndex) -> StoredLog:
     """Return the content of an engine opened for reading; ``index`` is its decoded index family."""
-    table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
+    table = RocksdbMetadataRows(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
     reader = EntryReader(engine, index.tails)
-    return StoredLog(
-        reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, index.floors, table, engine
-    )
+    return StoredLog(reader, index.tails, index.fencing_tokens, table, engine)
 
 
 @contextmanager

@@ -1,56 +1,43 @@
 """The log store on RocksDB: one database per node, in a data folder opened only after the start-up gate."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from rocksdict import ColumnFamily, WriteBatch
+from rocksdict import WriteBatch
 
-from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.format.codec import (
     ChunkRow,
     TailRow,
-    pack_app_commit,
     pack_chunk,
     pack_fence,
-    pack_floor,
-    pack_outcome,
-    pack_position,
     pack_store,
     pack_tail,
     pack_txn,
-    pack_window,
 )
 from tidelog_server.storage.format.data_folder import DataFolder
 from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.head_writer import HeadWriter
 from tidelog_server.storage.format.keys import (
     STORE_KEY,
-    app_key,
     chunk_key,
     fence_key,
-    floor_key,
-    group_key,
     index_range,
     log_end_key,
     log_key,
-    outcome_key,
-    producer_key,
-    producer_range,
     staged_key,
     staged_range,
     staged_vchannel_range,
     tail_key,
     txn_key,
+    vchannel_range,
 )
 from tidelog_server.storage.log_state import (
     LogState,
@@ -62,7 +49,7 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import NO_SIDE_ROWS, Chunk, SideRows, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 from tidelog_server.storage.rocksdb.checkpoint import flush_families, make_checkpoint
 from tidelog_server.storage.rocksdb.engine import (
     Engine,
@@ -71,19 +58,14 @@ from tidelog_server.storage.rocksdb.engine import (
     is_damage,
     is_engine_error,
 )
-from tidelog_server.storage.rocksdb.index import (
-    load_app_commits,
-    load_floors,
-    load_outcomes,
-    load_positions,
-    load_txns,
-    load_windows,
-)
+from tidelog_server.storage.rocksdb.index import load_txns
+from tidelog_server.storage.rocksdb.metadata_rows import RocksdbMetadataRows
 from tidelog_server.storage.rocksdb.pressure import engine_metrics, stall_reason
 from tidelog_server.storage.rocksdb.reader import EntryReader
 from tidelog_server.storage.rocksdb.reclaim import Reclaimer
-from tidelog_server.storage.rocksdb.table import RocksdbTable
+from tidelog_server.storage.rocksdb.rows import load_rows
 from tidelog_server.storage.rocksdb.wal_size import WalSize
+from tidelog_server.storage.rows import Key, Row, Table, Value, tables
 
 # Bytes after which RocksDB is asked whether it is busy: a buffer of columns is far larger, and asking takes as long as
 # writing a small entry. Each entry counts some rows, small columns included, in addition to its large columns.
@@ -93,8 +75,6 @@ _ROWS_BYTES: Final = 512
 _MAX_SINGLE_DELETES: Final = 64
 _WRITING: Final = "writing to RocksDB"
 _SYNCING: Final = "syncing the WAL"
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 class _Failure(NamedTuple):
@@ -116,14 +96,31 @@ class RocksdbLogStore:
     """
 
     def __init__(
-        self, folder: DataFolder, engine: Engine, state: LogState, head_writer: HeadWriter, head: Head
+        self,
+        folder: DataFolder,
+        engine: Engine,
+        state: LogState,
+        head_writer: HeadWriter,
+        head: Head,
+        *,
+        old_rows: dict[tuple[Table[Any, Any], Any], tuple[str, bytes]],
     ) -> None:
-        """Take ownership of everything open. ``head`` is the current content of HEAD."""
+        """Take ownership of everything open.
+
+        Args:
+            folder: The data folder, locked.
+            engine: The database.
+            state: What is in it.
+            head_writer: Writer of HEAD.
+            head: The current content of HEAD.
+            old_rows: Family and key of the rows that are stored in old forms, by table and key.
+        """
         self._folder = folder
         self._engine = engine
         self._state = state
         self._head_writer = head_writer
         self._head = head
+        self._old_rows = old_rows
         self._reader = EntryReader(engine, state.tails)
         self._reclaimer = Reclaimer(engine, state)
         self._wal_size = WalSize(folder.database_path)
@@ -158,7 +155,7 @@ class RocksdbLogStore:
         """Cause if the store has stopped; None while it works. Any thread."""
         return None if self._failure is None else self._failure.cause
 
-    def write(self, entries: Sequence[NewEntry], side_rows: SideRows = NO_SIDE_ROWS) -> None:
+    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
         self._check_works()
         handles, state = self._engine.handles, self._state
         log, index = handles["log"], handles["index"]
@@ -181,8 +178,10 @@ class RocksdbLogStore:
                 row = pack_chunk(entry.vchannel_id, chunk)
                 put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
         self._unasked_bytes += len(entries) * _ROWS_BYTES
-        if side_rows is not NO_SIDE_ROWS:
-            self._put_side_rows(batch, side_rows)
+        if rows:
+            self._put_rows(batch, rows)
+        if staged:
+            self._put_staged(batch, staged)
         # Ordering: after the batches, because a transaction may stage its last ones and commit in one write.
         for place, last_tick in committed.items():
             batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
@@ -198,26 +197,36 @@ class RocksdbLogStore:
                 last.last_tick, last.vchannel_id, last.base_tick, before.engine_sequence, False,
             )  # fmt: skip
 
-    def _put_side_rows(self, batch: WriteBatch, side_rows: SideRows) -> None:
+    def _put_rows(self, batch: WriteBatch, rows: Sequence[Row]) -> None:
         handles = self._engine.handles
-        producers, staged, index = handles["producers"], handles["staged"], handles["index"]
-        for (vchannel_id, producer_id), window in side_rows.windows.items():
-            row_key = producer_key(vchannel_id, producer_id)
-            if window is None:
-                batch.delete(row_key, producers)
+        for table, key, value in rows:
+            family = handles[table.family]
+            if value is None:
+                batch.delete(table.key_of(key), family)
             else:
-                batch.put(row_key, pack_window(vchannel_id, producer_id, window), producers)
-                self._unasked_bytes += len(window.results)
-        for vchannel_id, txn_id, sequence, columns in side_rows.staged:
+                if table.since_format > self._folder.format:
+                    self._raise_format(table.since_format)
+                row_key, packed = table.pack(key, value)
+                batch.put(row_key, packed, family)
+                self._unasked_bytes += len(packed)
+            if self._old_rows and (old := self._old_rows.pop((table, key), None)) is not None:
+                old_family, old_key = old
+                batch.delete(old_key, handles[old_family])
+
+    def _raise_format(self, number: int) -> None:
+        try:
+            self._folder.raise_format(number)
+        except OSError as error:
+            self.fail(f"writing FORMAT: {error_text(error)}")
+            self._check_works()
+
+    def _put_staged(self, batch: WriteBatch, batches: Sequence[StagedBatch]) -> None:
+        staged, index = self._engine.handles["staged"], self._engine.handles["index"]
+        for vchannel_id, txn_id, sequence, columns in batches:
             assert vchannel_id in self._state.tails
             batch.put(staged_key(vchannel_id, txn_id, sequence), columns, staged)
             batch.put(txn_key(vchannel_id, txn_id), pack_txn(vchannel_id, txn_id, NO_TICK), index)
             self._unasked_bytes += len(columns) + _ROWS_BYTES
-        _replace(batch, index, side_rows.outcomes, outcome_key, pack_outcome)
-        _replace(batch, index, side_rows.app_commits, app_key, pack_app_commit)
-        _replace(batch, index, side_rows.floors, floor_key, pack_floor)
-        _replace(batch, handles["groups"], side_rows.positions, group_key, pack_position)
-        self._unasked_bytes += len(side_rows.positions) * _ROWS_BYTES
 
     def sync(self) -> None:
         self._check_works(Effect.UNKNOWN)
@@ -239,12 +248,6 @@ class RocksdbLogStore:
     def tail(self, vchannel_id: int) -> VchannelTail:
         return self._state.vchannel_tail(vchannel_id)
 
-    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
-        return load_windows(self._engine)
-
-    def group_positions(self) -> dict[GroupKey, GroupPosition]:
-        return load_positions(self._engine)
-
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         self._check_works()
         staged, index = self._engine.handles["staged"], self._engine.handles["index"]
@@ -265,14 +268,8 @@ class RocksdbLogStore:
     def staged(self) -> list[TxnPlace]:
         return [place for place, last_tick in load_txns(self._engine).items() if last_tick == NO_TICK]
 
-    def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        return load_outcomes(self._engine)
-
-    def floors(self) -> dict[FloorKey, int]:
-        return load_floors(self._engine)
-
-    def app_commits(self) -> dict[AppKey, AppCommit]:
-        return load_app_commits(self._engine)
+    def rows(self, table: Table[Key, Value]) -> dict[Key, Value]:
+        return load_rows(self._engine, table)
 
     def vchannel_ids(self) -> list[int]:
         return sorted(self._state.tails)
@@ -303,7 +300,7 @@ class RocksdbLogStore:
         self._commit(batch)
         self._state.tails.update(dict.fromkeys(absent, TailRow()))
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], rows: Sequence[Row] = ()) -> None:
         self._check_works()
         # Ordering: readers see this before rows are deleted, see EntryReader.
         dropped = self._state.drop(vchannel_ids)
@@ -316,12 +313,22 @@ class RocksdbLogStore:
             self._delete_entries(batch, vchannel_id, log_end_key(vchannel_id))
             batch.delete_range(*staged_vchannel_range(vchannel_id), handles["staged"])
             batch.delete_range(*index_range(vchannel_id), handles["index"])
-            batch.delete_range(*producer_range(vchannel_id), handles["producers"])
-        _replace(batch, handles["groups"], dict.fromkeys(positions), group_key, pack_position)
+            for table in tables():
+                if table.is_of_vchannel:
+                    batch.delete_range(*vchannel_range(table.prefix, vchannel_id), handles[table.family])
+        self._put_rows(batch, [*rows, *self._old_rows_of(dropped)])
         self._write(batch)
         hit(Failpoint.MID_DROP)
         self.sync()
         self._reclaimer.add_dropped(dropped)
+
+    def _old_rows_of(self, vchannel_ids: Collection[int]) -> list[Row]:
+        """Return the deletions of rows of vchannels in old forms, which are elsewhere."""
+        return [
+            table.gone(key)
+            for table, key in self._old_rows
+            if table.is_of_vchannel and table.vchannel_id_of(key) in vchannel_ids
+        ]
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
         """See LogStore.
@@ -397,9 +404,9 @@ class RocksdbLogStore:
         self._commit(batch)
         self._state.tails.update(tails)
 
-    def metadata_table(self) -> RocksdbTable:
+    def metadata_rows(self) -> RocksdbMetadataRows:
         """Return the table of the embedded metadata store. Only the committer may change it."""
-        return RocksdbTable(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
+        return RocksdbMetadataRows(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
 
     def close(self) -> None:
         if self._is_closed:
@@ -506,21 +513,6 @@ class RocksdbLogStore:
         with self._failure_lock:
             if self._failure is None:
                 self._failure = _Failure(cause, is_damage)
-
-
-def _replace(
-    batch: WriteBatch,
-    family: ColumnFamily,
-    changes: Mapping[_Key, _Value | None],
-    key_of: Callable[[_Key], bytes],
-    pack: Callable[[_Key, _Value], bytes],
-) -> None:
-    """Put a row for each change; delete those whose value is None."""
-    for key, value in changes.items():
-        if value is None:
-            batch.delete(key_of(key), family)
-        else:
-            batch.put(key_of(key), pack(key, value), family)
 
 
 def _place_of(entry: NewEntry) -> TxnPlace:

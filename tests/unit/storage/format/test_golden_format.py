@@ -1,4 +1,4 @@
-"""The bytes on disk are those of format 1, and docs/reference/format.md shows the same.
+"""The bytes on disk are those of the formats, and docs/reference/format.md shows the same.
 
 Method: each row is packed from fixed values and compared with fixed bytes, which the document must contain.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.core.callers import tenant_of
 from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.groups import GroupKey, GroupPosition
@@ -17,6 +18,9 @@ from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun, content_of
+from tidelog_server.fold.rows import SNAPSHOTS
+from tidelog_server.groups.rows import POSITIONS
+from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage.format import keys
@@ -27,22 +31,18 @@ from tidelog_server.storage.format.codec import (
     StoreRow,
     TailRow,
     first_hash,
-    pack_app_commit,
     pack_chunk,
     pack_fence,
-    pack_floor,
     pack_header,
-    pack_outcome,
-    pack_position,
     pack_store,
     pack_tail,
     pack_txn,
-    pack_window,
     roll_hash,
 )
-from tidelog_server.storage.format.data_folder import FORMAT_STAMP
+from tidelog_server.storage.format.data_folder import FORMAT, format_stamp
 from tidelog_server.storage.format.head_file import SLOT_BYTES, Head, pack_slot
 from tidelog_server.storage.rocksdb.engine import FAMILIES
+from tidelog_server.txn.rows import APP_COMMITS, FLOORS, OUTCOMES
 
 FORMAT_PAGE = Path(__file__).parents[4] / "docs/reference/format.md"
 INCARNATION = bytes(range(16))
@@ -107,44 +107,44 @@ GOLDEN = {
     "staged key": (keys.staged_key(7, 0x0102030405060000, 2), "00000007010203040506000000000002"),
     "transaction key": (keys.txn_key(7, 0x0102030405060000), "00000007780102030405060000"),
     "transaction": (pack_txn(7, 0x0102030405060000, 0x010203040506070B), "01010203040506070b98872677"),
-    "outcome key": (keys.outcome_key(0x0102030405060000), "6f0102030405060000"),
+    "outcome key": (OUTCOMES.key_of(0x0102030405060000), "6f0102030405060000"),
     "outcome": (
-        pack_outcome(0x0102030405060000, OUTCOME),
+        OUTCOMES.pack(0x0102030405060000, OUTCOME)[1],
         "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
     ),
     "outcome of a tenant": (
-        pack_outcome(0x0102030405060000, OUTCOME._replace(tenant=TENANT)),
+        OUTCOMES.pack(0x0102030405060000, OUTCOME._replace(tenant=TENANT))[1],
         "02010203040506070801" "3f17d463cbf9e415ff231749fd459210" "0000000700000003" "0000000900000001" "d622f178",
     ),
-    "floor key": (keys.floor_key(FloorKey(FloorTable.OUTCOMES, TENANT)), "676f3f17d463cbf9e415ff231749fd459210"),
-    "floor": (pack_floor(FloorKey(FloorTable.OUTCOMES, TENANT), 0x0102030405060000), "010102030405060000666c9412"),
-    "app key": (keys.app_key(AppKey("", "etl")), "6199900e77c2c1e4bff1a43458fd99f6d8"),
+    "floor key": (FLOORS.key_of(FloorKey(FloorTable.OUTCOMES, TENANT)), "676f3f17d463cbf9e415ff231749fd459210"),
+    "floor": (FLOORS.pack(FloorKey(FloorTable.OUTCOMES, TENANT), 0x0102030405060000)[1], "010102030405060000666c9412"),
+    "app key": (APP_COMMITS.key_of(AppKey("", "etl")), "6199900e77c2c1e4bff1a43458fd99f6d8"),
     "application": (
-        pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, True)),
+        APP_COMMITS.pack(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, True))[1],
         "01000000000000000501020304050607080000000000000004" "01" "65746c" "f32a6346",
     ),
-    "app key of a principal": (keys.app_key(AppKey("jwt:billing", "etl")), "61a29a817d3c3780aaf7a31d8a994b8cc7"),
+    "app key of a principal": (APP_COMMITS.key_of(AppKey("jwt:billing", "etl")), "61a29a817d3c3780aaf7a31d8a994b8cc7"),
     "application of a principal": (
-        pack_app_commit(AppKey("jwt:billing", "etl"), AppCommit(5, 0x0102030405060708, 4, True)),
+        APP_COMMITS.pack(AppKey("jwt:billing", "etl"), AppCommit(5, 0x0102030405060708, 4, True))[1],
         "01000000000000000501020304050607080000000000000004" "01" "6a77743a62696c6c696e67" "0a" "65746c" "1f866b96",
     ),
     "application that makes no other commit": (
-        pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True)),
+        APP_COMMITS.pack(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True))[1],
         "01000000000000000501020304050607080000000000000004" "02" "65746c" "9108ea7f",
     ),
     "application of a query": (
-        pack_app_commit(
+        APP_COMMITS.pack(
             AppKey("", "etl"),
             AppCommit(5, 0x0102030405060708, 4, True, content=content_of(7, 7, 4).by_vchannel, query_id="q-1"),
-        ),
+        )[1],
         "02000000000000000501020304050607080000000000000004" "01" "e0910b55eb9d44a5487fd466e34a45c4" "03" "712d31"
         "65746c" "e90245e9",
     ),
     "application that may repeat on other vchannels": (
-        pack_app_commit(
+        APP_COMMITS.pack(
             AppKey("", "etl"),
             AppCommit(5, 0x0102030405060708, 4, True, any_vchannel=True, content=content_of(8, 7, 4).by_channel),
-        ),
+        )[1],
         "02000000000000000501020304050607080000000000000004" "05" "e0910b55eb9d44a5487fd466e34a45c4" "00"
         "65746c" "3ff306b1",
     ),
@@ -166,28 +166,33 @@ GOLDEN = {
     ),
     "fence key": (keys.fence_key(7), "0000000766"),
     "fence": (pack_fence(7, 5), "010000000000000005" + "ce603296"),
-    "window key": (keys.producer_key(7, "p-1"), "00000007702d31"),
-    "window": (pack_window(7, "p-1", WINDOW), "010000000000000002000000000000000a"
+    "window key": (WINDOWS.key_of((7, "p-1")), "00000007702d31"),
+    "window": (WINDOWS.pack((7, "p-1"), WINDOW)[1], "010000000000000002000000000000000a"
         "010203040506070800000003aabbccdd01"
         "0102030405060800000000011122334400"
         "049f96ea"),
-    "window of a tenant": (pack_window(7, "p-1", WINDOW._replace(tenant=TENANT)), "020000000000000002000000000000000a"
+    "window of a tenant": (WINDOWS.pack((7, "p-1"), WINDOW._replace(tenant=TENANT))[1],
+        "020000000000000002000000000000000a"
         "3f17d463cbf9e415ff231749fd459210"
         "010203040506070800000003aabbccdd01"
         "0102030405060800000000011122334400"
         "7032f1d9"),
-    "position key": (keys.group_key(GROUP), "62696c6c696e672f6f72646572732f302f63757272656e745f6964"),
+    "position key": (POSITIONS.key_of(GROUP), "62696c6c696e672f6f72646572732f302f63757272656e745f6964"),
     "position": (
-        pack_position(GROUP, GroupPosition(7, 0x0102030405060500, 1).after(0x0102030405060708, 5, 9)),
+        POSITIONS.pack(GROUP, GroupPosition(7, 0x0102030405060500, 1).after(0x0102030405060708, 5, 9))[1],
         "01000000070102030405060708" "00000000000000050000000000000009" "01020304050605000102030405060708" "02da7ca4",
     ),
     "position of a tenant": (
-        pack_position(
+        POSITIONS.pack(
             GROUP, GroupPosition(7, 0x0102030405060500, 1, is_pinning=False).after(0x0102030405060708, 5, 9, TENANT)
-        ),
+        )[1],
         "02000000070102030405060708" "0000000000000005" "01" "000000000000000901020304050605000102030405060708"
         "3f17d463cbf9e415ff231749fd459210" "08d7fe4c",
     ),
+    "snapshot key": (SNAPSHOTS.key_of(7), "720600000007"),
+    "snapshot": (SNAPSHOTS.pack(7, 0x0102030405060708)[1], "0101020304050607081e7497de"),
+    "broadcast key": (LOGGED.key_of(LoggedKey(7, 0x0102030405060000)), "7207000000070102030405060000"),
+    "broadcast": (LOGGED.pack(LoggedKey(7, 0x0102030405060000), 0x0102030405060708)[1], "010102030405060708e2a6d947"),
     "store key": (keys.STORE_KEY, "73"),
     "store": (
         pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),
@@ -208,7 +213,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("packed", "golden"), GOLDEN.values(), ids=GOLDEN.keys())
-def test_a_row_has_the_bytes_of_format_1(packed: bytes, golden: str) -> None:
+def test_a_row_has_the_bytes_of_its_format(packed: bytes, golden: str) -> None:
     assert packed.hex() == golden
 
 
@@ -226,7 +231,9 @@ def test_a_slot_fills_its_4_kib() -> None:
     assert len(pack_slot(Head(1, INCARNATION, 0, 0, NO_HASH, 0, 0, 0, 0, False))) == SLOT_BYTES == 4_096
 
 
-def test_the_names_of_format_1_stay() -> None:
-    assert FORMAT_STAMP == b"tidelog data format 1\n"
+def test_the_names_of_the_formats_stay() -> None:
+    assert [format_stamp(number) for number in range(1, FORMAT + 1)] == [
+        b"tidelog data format 1\n", b"tidelog data format 2\n",
+    ]  # fmt: skip
     assert FAMILIES == ("log", "columns", "staged", "producers", "groups", "index", "metadata")
     assert all(f"`{name}`" in FORMAT_PAGE.read_text() for name in FAMILIES)

@@ -15,10 +15,10 @@ import pytest
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
-from tidelog_server.storage.format.codec import TailRow, pack_app_commit, pack_outcome, pack_txn
+from tidelog_server.storage.format.codec import TailRow, pack_txn
 from tidelog_server.storage.format.head_file import HeadFile, read_head
-from tidelog_server.storage.format.keys import app_key, chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
-from tidelog_server.storage.log_store import LogStore, SideRows
+from tidelog_server.storage.format.keys import chunk_key, log_key, staged_key, tail_key, txn_key
+from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb import pressure
 from tidelog_server.storage.rocksdb import store as rocksdb_log_store
@@ -32,6 +32,7 @@ from tidelog_server.storage.rocksdb.engine import (
 )
 from tidelog_server.storage.rocksdb.index import load_index
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+from tidelog_server.txn.rows import APP_COMMITS, OUTCOMES
 from tidelog_testing.faults.damage import crashed_copy
 from tidelog_testing.parts.entries import (
     END,
@@ -87,22 +88,22 @@ def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Pat
     gone = AppKey("", "gone")
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1])
-    store.write([new_entry(1, FIRST_TICK)], SideRows(app_commits={**commits, gone: commits[ETL]}))
-    store.write([], SideRows(app_commits={gone: None}))
+    store.write([new_entry(1, FIRST_TICK)], APP_COMMITS.changes({**commits, gone: commits[ETL]}))
+    store.write([], APP_COMMITS.changes({gone: None}))
     store.close()
     store = open_rocksdb_log_store(tmp_path / "store")
-    assert store.app_commits() == commits
+    assert store.rows(APP_COMMITS) == commits
     store.close()
 
 
 def test_a_damaged_row_of_an_application_is_noticed(tmp_path: Path) -> None:
-    row = pack_app_commit(ETL, AppCommit(5, FIRST, 1, True))
+    row_key, row = APP_COMMITS.pack(ETL, AppCommit(5, FIRST, 1, True))
     for at in range(len(row)):
         store = open_rocksdb_log_store(tmp_path / f"store{at}")
         flipped = row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :]
-        store._engine.index.put(app_key(ETL), flipped)
+        store._engine.index.put(row_key, flipped)
         with pytest.raises(DataLossError, match="application"):
-            store.app_commits()
+            store.rows(APP_COMMITS)
         store.close()
 
 
@@ -249,7 +250,7 @@ def test_the_first_failure_stops_the_store_and_reads_go_on(store: RocksdbLogStor
         lambda: store.trim(1, END),
         lambda: store.create_vchannels([9]),
         lambda: store.drop_vchannels([1]),
-        lambda: store.metadata_table().apply([(b"k", b"v")], []),
+        lambda: store.metadata_rows().apply([(b"k", b"v")], []),
     ):
         with pytest.raises(StorageFailedError, match="the disk broke"):
             attempt()
@@ -342,7 +343,7 @@ def test_a_missing_chunk_row_is_noticed(store: RocksdbLogStore) -> None:
 def forget_commit(engine: Engine, tail: TailRow) -> None:
     """Mark batches as not committed although they have an outcome."""
     engine.index.put(txn_key(1, 50), pack_txn(1, 50, 0))
-    engine.index.put(outcome_key(50), pack_outcome(50, TxnOutcome(tail.last_tick, True, (TxnRun(1, 1),))))
+    engine.index.put(*OUTCOMES.pack(50, TxnOutcome(tail.last_tick, True, (TxnRun(1, 1),))))
 
 
 FIRST = run_of_entries(1, 1)[0].base_tick
@@ -368,13 +369,13 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     ),
     "commit of staged batches with an outcome": forget_commit,
     "entries up to the last tick of an outcome": lambda engine, _: engine.index.put(
-        outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
+        *OUTCOMES.pack(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
     ),
     "entries up to the last tick of an application's row": lambda engine, _: engine.index.put(
-        app_key(ETL), pack_app_commit(ETL, AppCommit(5, END - 3, 3, True))
+        *APP_COMMITS.pack(ETL, AppCommit(5, END - 3, 3, True))
     ),
     "application whose row is under another's key": lambda engine, _: engine.index.put(
-        app_key(AppKey("", "other")), pack_app_commit(ETL, AppCommit(5, FIRST, 1, True))
+        APP_COMMITS.key_of(AppKey("", "other")), APP_COMMITS.pack(ETL, AppCommit(5, FIRST, 1, True))[1]
     ),
 }
 
@@ -414,7 +415,7 @@ def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str, *, head_follo
     store.write(entries)
     if "staged" in what:
         last = new_entry(1, entries[-1].last_tick + 1)
-        store.write([], SideRows(staged=[staged_batch(last, 50, 1)]))
+        store.write([], staged=[staged_batch(last, 50, 1)])
         store.write([committed(last, 50, 1, last.base_tick, last.last_tick)])
     store.close()
     spoil(tmp_path / "store", SPOILERS[what], head_follows=head_follows)

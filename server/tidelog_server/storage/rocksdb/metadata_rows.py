@@ -7,8 +7,8 @@ from rocksdict import WriteBatch
 from tidelog_server.storage.rocksdb.engine import Engine, scan
 
 
-class RocksdbTable:
-    """Ordered rows of bytes with durable atomic changes; implements ``metadata.embedded.Table``.
+class RocksdbMetadataRows:
+    """Ordered rows of bytes with durable atomic changes; implements ``metadata.embedded.MetadataRows``.
 
     Threads: ``apply`` is a job of the committer, ``scan`` may be called by any thread.
     """

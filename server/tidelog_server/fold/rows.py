@@ -1,0 +1,58 @@
+"""The table of the last snapshots of folded logs: from where a start replays each."""
+
+import struct
+from typing import Final
+
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.format.seals import ROW_VERSION, check_version
+from tidelog_server.storage.rows import Facts, OldForm, Table
+
+# version, tick of the first page of the last complete snapshot.
+_SNAPSHOT: Final = struct.Struct(">BQ")
+_VCHANNEL_BYTES: Final = 4
+# Up to format 1, such a tick is the position of a group with a name that no group has: version, vchannel id, tick,
+# time of the write.
+_OLD_PREFIX: Final = b"_fold/"
+_OLD_SNAPSHOT: Final = struct.Struct(">BIQQ")
+
+
+def _decode_old(_: bytes, body: bytes) -> tuple[int, int]:
+    version, vchannel_id, tick, _ = _OLD_SNAPSHOT.unpack(body)
+    check_version(version, ROW_VERSION)
+    return vchannel_id, tick
+
+
+class _Snapshots(Table[int, int]):
+    """By the id of the log's vchannel."""
+
+    number = 6
+    name = "snapshots"
+    key_bytes = _VCHANNEL_BYTES
+    is_of_vchannel = True
+    old = OldForm("groups", _OLD_PREFIX, lambda key: key.startswith(_OLD_PREFIX), _decode_old)
+
+    def encode_key(self, key: int) -> bytes:
+        return key.to_bytes(_VCHANNEL_BYTES)
+
+    def encode(self, key: int, value: int) -> bytes:
+        return _SNAPSHOT.pack(ROW_VERSION, value)
+
+    def decode(self, key: bytes, body: bytes) -> tuple[int, int]:
+        version, tick = _SNAPSHOT.unpack(body)
+        check_version(version, ROW_VERSION)
+        return int.from_bytes(key), tick
+
+    def check(self, key: int, value: int, facts: Facts) -> None:
+        if facts.last_ticks[key] < value:
+            raise DataLossError(
+                f"the log with vchannel id {key} has a snapshot at tick {value}, but ends at {facts.last_ticks[key]}: "
+                "restore the data folder",
+                vchannel_id=key, tick=value,
+            )  # fmt: skip
+
+    def until(self, value: int, tick: int) -> int | None:
+        # Without a snapshot, the log is replayed from its beginning.
+        return value if value <= tick else None
+
+
+SNAPSHOTS: Final = _Snapshots()
