@@ -12,6 +12,7 @@ from threading import Event
 
 import pytest
 
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.core.callers import NO_TENANT, tenant_of
 from tidelog_server.core.entries import Entry
 from tidelog_server.core.errors import StorageFailedError
@@ -19,7 +20,9 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
+from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.log.rows import WINDOWS
 from tidelog_server.storage.format.codec import TailRow
@@ -509,6 +512,19 @@ def test_positions_are_written_with_the_entries_and_go_with_their_vchannel(store
     }  # fmt: skip
     store.drop_vchannels([1], [POSITIONS.gone(first)])
     assert store.rows(POSITIONS) == {elsewhere: GroupPosition(2, END - 1, 8)}
+
+
+@pytest.mark.parametrize("vchannel_id", [1, 255, 256, MAX_VCHANNEL_ID])
+def test_rows_of_a_vchannel_go_with_it_and_no_others(store: LogStore, vchannel_id: int) -> None:
+    others = {1, 2, 255, 256, 257, MAX_VCHANNEL_ID} - {vchannel_id}
+    store.create_vchannels([vchannel_id, *others])
+    logged = {LoggedKey(each, number): 7 for each in (vchannel_id, *others) for number in (1, MAX_TICK)}
+    store.write([], SNAPSHOTS.changes(dict.fromkeys([vchannel_id, *others], 9)))
+    store.write([], [*LOGGED.changes(logged), LOGGED.row(LoggedKey(2, 3), 5), LOGGED.gone(LoggedKey(2, 3))])
+    assert store.rows(LOGGED) == logged
+    store.drop_vchannels([vchannel_id])
+    assert store.rows(SNAPSHOTS) == dict.fromkeys(others, 9)
+    assert store.rows(LOGGED) == {key: tick for key, tick in logged.items() if key.vchannel_id != vchannel_id}
 
 
 def test_a_write_that_is_refused_changes_no_window(store: LogStore) -> None:

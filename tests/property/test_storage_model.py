@@ -15,10 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.log.rows import WINDOWS
 from tidelog_server.storage.log_store import LogStore
@@ -45,6 +47,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.fencing_tokens: dict[int, int] = {}
         self.windows: dict[ProducerKey, ProducerWindow] = {}
         self.positions: dict[GroupKey, GroupPosition] = {}
+        self.snapshots: dict[int, int] = {}
+        self.logged: dict[LoggedKey, int] = {}
         # Counts of staged messages of open transactions, by place; and the outcomes of committed ones.
         self.staged: dict[TxnPlace, list[int]] = {}
         self.outcomes: dict[int, TxnOutcome] = {}
@@ -76,6 +80,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.trim_ticks.pop(vchannel_id, None)
         self.fencing_tokens.pop(vchannel_id, None)
         self.windows = {key: window for key, window in self.windows.items() if key[0] != vchannel_id}
+        self.snapshots.pop(vchannel_id, None)
+        self.logged = {key: tick for key, tick in self.logged.items() if key.vchannel_id != vchannel_id}
         self.staged = {place: counts for place, counts in self.staged.items() if place[0] != vchannel_id}
 
     @rule(plan=st.lists(st.tuples(vchannel_ids, st.integers(0, 20), st.integers(1, 12)), max_size=6))
@@ -117,6 +123,20 @@ class StoreMachine(RuleBasedStateMachine):
         self.windows.pop(key, None)
         if is_kept:
             self.windows[key] = window
+
+    @rule(vchannel_id=vchannel_ids, broadcast_id=st.sampled_from([1, 2]), is_kept=st.booleans())
+    def change_rows_of_a_vchannel(self, vchannel_id: int, broadcast_id: int, *, is_kept: bool) -> None:
+        if not self.written.get(vchannel_id):
+            return
+        key, tick = LoggedKey(vchannel_id, broadcast_id), self.next_tick(vchannel_id) - 1
+        snapshots: dict[int, int | None] = {vchannel_id: tick if is_kept else None}
+        logged: dict[LoggedKey, int | None] = {key: tick if is_kept else None}
+        self.store.write([], [*SNAPSHOTS.changes(snapshots), *LOGGED.changes(logged)])
+        self.store.sync()
+        self.snapshots.pop(vchannel_id, None)
+        self.logged.pop(key, None)
+        if is_kept:
+            self.snapshots[vchannel_id] = self.logged[key] = tick
 
     @rule(vchannel_id=vchannel_ids, group=st.sampled_from(["a", "b"]), is_kept=st.booleans())
     def change_position(self, vchannel_id: int, group: str, *, is_kept: bool) -> None:
@@ -227,6 +247,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.head.sequence == self.sequence
         assert self.store.rows(WINDOWS) == self.windows
         assert self.store.rows(POSITIONS) == self.positions
+        assert self.store.rows(SNAPSHOTS) == self.snapshots
+        assert self.store.rows(LOGGED) == self.logged
         assert self.store.staged() == sorted(self.staged)
         assert self.store.rows(OUTCOMES) == self.outcomes
         assert self.store.rows(APP_COMMITS) == self.app_commits

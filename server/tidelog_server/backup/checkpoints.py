@@ -115,7 +115,7 @@ class Checkpoints:
         if is_backed_up:
             await asyncio.to_thread(note_backup, self._required().folder, state.created_ms)
             self._node.metrics.backup_last_success_seconds.set(state.created_ms / 1_000)
-        await self._tasks.finish(self._remove(checkpoint_id))
+        await self._tasks.finish(_remove(state.folder))
 
     async def open(self) -> None:
         """Load the time of the last backup into the metrics."""
@@ -131,9 +131,9 @@ class Checkpoints:
 
     async def close(self) -> None:
         """Delete all checkpoints: they do not outlive the server. Idempotent; called after the tasks have ended."""
-        for checkpoint_id in list(self._states):
-            del self._states[checkpoint_id]
-            await self._remove(checkpoint_id)
+        while self._states:
+            _, state = self._states.popitem()
+            await _remove(state.folder)
 
     def _required(self) -> RocksdbLogStore:
         if self._store is None:
@@ -159,7 +159,7 @@ class Checkpoints:
             await asyncio.sleep(_SWEEP_EVERY_S)
         self._is_sweeping = False
 
-    async def _remove(self, checkpoint_id: str) -> None:
-        path = self._required().checkpoint_path(checkpoint_id)
-        # Files that cannot be deleted now are deleted at the next start.
-        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+async def _remove(folder: Path) -> None:
+    # Files that cannot be deleted now are deleted at the next start.
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

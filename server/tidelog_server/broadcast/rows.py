@@ -7,9 +7,8 @@ trimmed. Once the record of the broadcast has its tick, a later write deletes th
 import struct
 from typing import Final, NamedTuple
 
-from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.format.seals import ROW_VERSION, check_version
-from tidelog_server.storage.rows import Facts, OldForm, Table
+from tidelog_server.storage.rows import OldForm, Table
 
 
 class LoggedKey(NamedTuple):
@@ -34,25 +33,25 @@ _OLD_PREFIX: Final = b"_broadcast-"
 _OLD_WINDOW: Final = struct.Struct(">BQQ")
 _OLD_RESULT: Final = struct.Struct(">QIIB")
 _VCHANNEL_BYTES: Final = 4
+_NAME: Final = "broadcasts in the log"
 
 
 def _has_old(key: bytes) -> bool:
     return key.startswith(_OLD_PREFIX, _VCHANNEL_BYTES)
 
 
-def _decode_old(key: bytes, body: bytes) -> tuple[LoggedKey, int] | None:
+def _decode_old(key: bytes, body: bytes) -> tuple[LoggedKey, int | None]:
     version, _, _ = _OLD_WINDOW.unpack_from(body)
-    check_version(version, ROW_VERSION)
-    if len(body) == _OLD_WINDOW.size:
-        return None
-    tick, _, _, _ = _OLD_RESULT.unpack(body[_OLD_WINDOW.size :])
+    check_version(_NAME, version, ROW_VERSION)
     broadcast_id = int(key[_VCHANNEL_BYTES + len(_OLD_PREFIX) :])
+    result = body[_OLD_WINDOW.size :]
+    tick = _OLD_RESULT.unpack(result)[0] if result else None
     return LoggedKey(int.from_bytes(key[:_VCHANNEL_BYTES]), broadcast_id), tick
 
 
 class _Logged(Table[LoggedKey, int]):
     number = 7
-    name = "broadcasts in the log"
+    name = _NAME
     key_bytes = _KEY.size
     is_of_vchannel = True
     old = OldForm("producers", b"", _has_old, _decode_old)
@@ -65,17 +64,11 @@ class _Logged(Table[LoggedKey, int]):
 
     def decode(self, key: bytes, body: bytes) -> tuple[LoggedKey, int]:
         version, tick = _LOGGED.unpack(body)
-        check_version(version, ROW_VERSION)
+        check_version(_NAME, version, ROW_VERSION)
         return LoggedKey._make(_KEY.unpack(key)), tick
 
-    def check(self, key: LoggedKey, value: int, facts: Facts) -> None:
-        last_tick = facts.last_ticks[key.vchannel_id]
-        if last_tick < value:
-            raise DataLossError(
-                f"broadcast {key.broadcast_id} is at tick {value} on vchannel id {key.vchannel_id}, which ends at "
-                f"{last_tick}: restore the data folder",
-                vchannel_id=key.vchannel_id, tick=value, broadcast_id=key.broadcast_id,
-            )  # fmt: skip
+    def last_tick_of(self, value: int) -> int:
+        return value
 
     def until(self, value: int, tick: int) -> int | None:
         return value if value <= tick else None

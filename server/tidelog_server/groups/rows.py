@@ -42,7 +42,7 @@ class _Positions(Table[GroupKey, GroupPosition]):
         group, slash, rest = key.decode().partition("/")
         if not (slash and rest.endswith(_SUFFIX)):
             raise ValueError("the key is not that of a position")
-        check_version(body[0], ROW_VERSION, _FLAGS_VERSION)
+        check_version(self.name, body[0], ROW_VERSION, _FLAGS_VERSION)
         has_flags = body[0] == _FLAGS_VERSION
         fixed, item_bytes = (_POSITION_FLAGS, TAKEN_BYTES) if has_flags else (_POSITION, _TAKEN_WITHOUT_TENANT_BYTES)
         _, vchannel_id, next_tick, committed_ms, *flags = fixed.unpack_from(body)
@@ -53,7 +53,7 @@ class _Positions(Table[GroupKey, GroupPosition]):
             taken = _with_no_tenants(taken)
         elif flags[0] & ~_NOT_PINNING:
             raise DataLossError(
-                f"a group row has unknown flags {flags[0]:#x}: use the server that wrote it", flags=flags[0]
+                f"a row of {self.name} has unknown flags {flags[0]:#x}: use the server that wrote it", flags=flags[0]
             )
         position = GroupPosition(vchannel_id, next_tick, committed_ms, taken, not any(flags))
         return GroupKey(group, rest.removesuffix(_SUFFIX)), position

@@ -84,5 +84,5 @@ class TickedAppend(Append, ABC):
 
 def rows_of(appends: Sequence[Append]) -> Sequence[Row]:
     """Return the changes of rows that are written together with the entries of a group, one for each row."""
-    # Later changes replace earlier ones.
+    # Of the windows of a pipelined producer only the last one is packed.
     return list({(row.table, row.key): row for append in appends for row in append.rows}.values())

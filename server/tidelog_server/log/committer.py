@@ -18,12 +18,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.append import Append, rows_of
+from tidelog_server.log.commit_figures import CommitFigures, Group
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.lone_appends import LoneAppends
 from tidelog_server.log.slow_appends import SlowAppends
@@ -40,8 +41,6 @@ _MAX_GROUPS_AHEAD: Final = 2
 # Entries that need no sync are synced this long after they were written, or after the work in progress then.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
-# Groups whose figures are collected before the metrics are updated: a millisecond of work.
-_MAX_FIGURES: Final = 64
 
 
 @dataclass(slots=True)
@@ -52,18 +51,6 @@ class _Job:
     done: Future[Any]
     changes_store: bool
     only_writes: bool
-
-
-@dataclass(slots=True)
-class _Group:
-    """Appends that are committed together. The thread, if it syncs it, owns it from the end of its write until then."""
-
-    appends: list[Append]
-    size_bytes: int
-    needs_sync: bool
-    write_s: float = 0.0
-    sync_s: float | None = None
-    failure: LogFailure | None = None
 
 
 class _Turn(Enum):
@@ -87,17 +74,6 @@ class _Life(Enum):
     ENDED = auto()
 
 
-class _Figures(NamedTuple):
-    """Figures of a committed group for the metrics; ``sync_s`` is None if it was not synced."""
-
-    batches: int
-    messages: int
-    size_bytes: int
-    write_s: float
-    sync_s: float | None
-    ack_s: float
-
-
 class _JobExecutor(Executor):
     """Executor that runs the metadata store's calls as jobs. Used on the event loop."""
 
@@ -115,6 +91,9 @@ class GroupCommitter:
     Invariant: the store has one writer at a time: while a job runs, nothing is written.
 
     The queue needs no bound: the log limits the bytes in flight before it submits.
+
+    Attributes:
+        figures: What it has committed, for the metrics.
     """
 
     def __init__(
@@ -131,8 +110,7 @@ class GroupCommitter:
         self.lease: LeaseValidity | None = None
         self._store = store
         self._clock = clock
-        self._metrics = metrics
-        self._slow_appends = slow_appends
+        self.figures = CommitFigures(clock, metrics, slow_appends)
         self._on_committed = on_committed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -145,15 +123,13 @@ class GroupCommitter:
         # Groups handed over to the thread and not yet returned.
         self._groups_ahead = 0
         # None ends the thread.
-        self._handed_over: queue.SimpleQueue[_Group | _Job | None] = queue.SimpleQueue()
+        self._handed_over: queue.SimpleQueue[Group | _Job | None] = queue.SimpleQueue()
         # Time of the oldest write that no append waits to be synced. Set by the thread; while it is None and the
         # thread has no work, the event loop may sync.
         self._unsynced_since_s: float | None = None
         # Set once, by the thread or the event loop; read by both.
         self._failure: LogFailure | None = None
         self._lone_appends = LoneAppends()
-        # Figures of groups that are not in the metrics yet.
-        self._figures: list[_Figures] = []
         self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
         self._thread.start()
         self.executor: Executor = _JobExecutor(self)
@@ -281,7 +257,7 @@ class GroupCommitter:
             else:
                 self._handed_over.put(group)
 
-    def _syncs_here(self, group: _Group) -> bool:
+    def _syncs_here(self, group: Group) -> bool:
         is_thread_idle = self._groups_ahead == 0 and self._unsynced_since_s is None
         return self._lone_appends.syncs_here(
             is_alone=group.needs_sync and is_thread_idle and not self._waiting,
@@ -301,11 +277,11 @@ class GroupCommitter:
             return True
         if self._turn is _Turn.IDLE:
             self._turn = _Turn.STALLED
-            self._metrics.commit_stalls.inc()
+            self.figures.metrics.commit_stalls.inc()
         self._loop.call_later(_STALL_POLL_S, self._advance)
         return False
 
-    def _gather(self) -> _Group:
+    def _gather(self) -> Group:
         """Return the next group: the oldest append, and those that fit with it."""
         waiting = self._waiting
         appends: list[Append] = []
@@ -328,9 +304,9 @@ class GroupCommitter:
             appends.append(item)
             waiting.popleft()
         assert appends
-        return _Group(appends, size_bytes, needs_sync)
+        return Group(appends, size_bytes, needs_sync)
 
-    def _write(self, group: _Group) -> None:
+    def _write(self, group: Group) -> None:
         group.failure = self._failure or self._lease_lost()
         if group.failure is not None:
             return
@@ -343,7 +319,7 @@ class GroupCommitter:
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 
-    def _settle(self, group: _Group) -> None:
+    def _settle(self, group: Group) -> None:
         """Publish a group's outcome, in order."""
         assert self._groups_ahead > 0
         self._groups_ahead -= 1
@@ -356,9 +332,9 @@ class GroupCommitter:
         # After the answers, whose tasks were started or woken before.
         self._schedule()
         if group.failure is None:
-            self._loop.call_soon(self._note, group)
+            self._loop.call_soon(self.figures.note, group)
 
-    def _publish(self, group: _Group) -> None:
+    def _publish(self, group: Group) -> None:
         if group.failure is None:
             self._on_committed(group.appends)
             # Ordering: after the sync. The entries stay in the log, but they are no longer acknowledged.
@@ -393,7 +369,7 @@ class GroupCommitter:
                 self._loop.call_soon_threadsafe(self._settle, item)
         self._sync_idle()
 
-    def _next(self) -> _Group | _Job | None:
+    def _next(self) -> Group | _Job | None:
         """Wait for work; meanwhile sync writes that have waited _IDLE_SYNC_S for a sync."""
         while (since_s := self._unsynced_since_s) is not None:
             left_s = since_s + _IDLE_SYNC_S - self._clock.monotonic_s()
@@ -405,22 +381,19 @@ class GroupCommitter:
             self._sync_idle()
         return self._handed_over.get()
 
-    def _sync(self, group: _Group) -> None:
+    def _sync(self, group: Group) -> None:
         """Sync a written group if it needs that."""
         # The sync of the previous group may have failed while this one was written.
         group.failure = group.failure or self._failure
         if group.failure is None:
             begin_s = self._clock.monotonic_s()
             if group.needs_sync:
-                self._try_sync(group)
+                self._unsynced_since_s = None
+                group.failure = self._attempt(self._store.sync)
                 group.sync_s = self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
                 self._unsynced_since_s = begin_s
         hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
-
-    def _try_sync(self, group: _Group) -> None:
-        self._unsynced_since_s = None
-        group.failure = self._attempt(self._store.sync)
 
     def _sync_idle(self) -> None:
         is_due, self._unsynced_since_s = self._unsynced_since_s is not None, None
@@ -479,40 +452,6 @@ class GroupCommitter:
         report = {"message": "a bug stopped the log", "exception": error}
         self._loop.call_soon_threadsafe(self._loop.call_exception_handler, report)
         return self._fail(StorageFailedError(f"a group could not be committed: {error!r}"))
-
-    # -- Metrics, on the event loop ------------------------------------------------------------------------
-
-    def _note(self, group: _Group) -> None:
-        """Collect a group's figures for the metrics: updating the metrics for each group costs four times as much."""
-        oldest = group.appends[0]
-        ack_s = self._clock.monotonic_s() - oldest.started_s
-        if ack_s > self._slow_appends.threshold_s:
-            vchannel_ids = [entry.vchannel_id for entry in oldest.entries]
-            vchannel_ids += [batch.vchannel_id for batch in oldest.staged]
-            self._slow_appends.note(
-                ack_s, vchannel_ids, size_bytes=group.size_bytes, write_s=group.write_s, sync_s=group.sync_s
-            )
-        counts = [entry.count for append in group.appends for entry in append.entries]
-        self._figures.append(_Figures(len(counts), sum(counts), group.size_bytes, group.write_s, group.sync_s, ack_s))
-        if len(self._figures) == _MAX_FIGURES:
-            self.refresh_metrics()
-
-    def refresh_metrics(self) -> None:
-        """Update the metrics."""
-        figures, self._figures = self._figures, []
-        metrics = self._metrics
-        metrics.commit_groups.inc(len(figures))
-        metrics.commit_batches.inc(sum(figure.batches for figure in figures))
-        metrics.commit_bytes.inc(sum(figure.size_bytes for figure in figures))
-        metrics.append_batches.inc(sum(figure.batches for figure in figures))
-        metrics.append_bytes.inc(sum(figure.size_bytes for figure in figures))
-        metrics.append_messages.inc(sum(figure.messages for figure in figures))
-        for figure in figures:
-            metrics.commit_group_batches.observe(figure.batches)
-            metrics.write_seconds.observe(figure.write_s)
-            metrics.ack_seconds.observe(figure.ack_s)
-            if figure.sync_s is not None:
-                metrics.sync_seconds.observe(figure.sync_s)
 
 
 async def _durable(done: "asyncio.Future[Append]") -> None:

@@ -142,7 +142,7 @@ class LogNode:
 
     def refresh_metrics(self) -> None:
         """Update the metrics that are not updated continuously."""
-        self.committer.refresh_metrics()
+        self.committer.figures.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
         metrics.unread_bytes.set(self.read_budget.used_bytes)
@@ -188,9 +188,12 @@ class LogNode:
                 vchannel.wake_followers()
 
     def _rows_committed(self, rows: Sequence[Row]) -> None:
-        for table, on_rows in self.on_rows.items():
-            if changed := [row for row in rows if row.table is table]:
-                on_rows(changed)
+        changed: dict[Callable[[Sequence[Row]], None], list[Row]] = {}
+        for row in rows:
+            if (on_rows := self.on_rows.get(row.table)) is not None:
+                changed.setdefault(on_rows, []).append(row)
+        for on_rows, of_table in changed.items():
+            on_rows(of_table)
 
     def lose_lease(self, error: OwnershipLostError) -> None:
         """Stop serving: the lease is lost."""

@@ -4,10 +4,9 @@ import struct
 from typing import Final
 
 from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
-from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.storage.format.seals import ROW_VERSION, check_version
-from tidelog_server.storage.rows import Facts, Table
+from tidelog_server.storage.rows import Table
 
 TENANT_VERSION: Final = 2
 """Version of rows that have a tenant, which follows the fixed fields."""
@@ -34,50 +33,36 @@ class _Windows(Table[ProducerKey, ProducerWindow]):
         return _WINDOW.pack(version, value.epoch, value.last_sequence) + value.tenant + value.results
 
     def decode(self, key: bytes, body: bytes) -> tuple[ProducerKey, ProducerWindow]:
-        (_, epoch, last_sequence), tenant, results = split_tenant(body, _WINDOW)
+        (_, epoch, last_sequence), tenant, results = split_tenant(self.name, body, _WINDOW)
         if len(results) % RESULT_BYTES:
             raise ValueError(f"results have {len(results)} bytes, expected a multiple of {RESULT_BYTES}")
         producer = int.from_bytes(key[:_VCHANNEL_BYTES]), key[_VCHANNEL_BYTES:].decode()
         return producer, ProducerWindow(epoch, last_sequence, results, tenant)
 
-    def check(self, key: ProducerKey, value: ProducerWindow, facts: Facts) -> None:
-        vchannel_id, producer_id = key
-        last_tick = facts.last_ticks[vchannel_id]
-        if last_tick < value.last_tick:
-            raise DataLossError(
-                f"producer '{producer_id}' has a batch up to tick {value.last_tick} on vchannel id {vchannel_id}, "
-                f"which ends at {last_tick}: restore the data folder",
-                vchannel_id=vchannel_id, tick=value.last_tick,
-            )  # fmt: skip
+    def last_tick_of(self, value: ProducerWindow) -> int:
+        return value.last_tick
 
     def until(self, value: ProducerWindow, tick: int) -> ProducerWindow | None:
-        return window_until(value, tick)
+        # The epoch stays, so fenced producers stay fenced.
+        kept = value
+        while kept.results and kept.last_tick > tick:
+            kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
+        # All remembered batches came after the tick: how many older batches did as well is unknown.
+        is_unknown = kept.results == b"" != value.results and kept.last_sequence > 0
+        return None if is_unknown else kept
 
 
 WINDOWS: Final = _Windows()
 
 
-def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
-    """Return a producer's window without the batches after ``tick``; None if the window at ``tick`` is unknown.
-
-    The epoch is kept, so fenced producers stay fenced.
-    """
-    kept = window
-    while kept.results and kept.last_tick > tick:
-        kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
-    # All remembered batches came after the tick: how many older batches did as well is unknown.
-    is_unknown = kept.results == b"" != window.results and kept.last_sequence > 0
-    return None if is_unknown else kept
-
-
-def split_tenant(body: bytes, fixed: struct.Struct) -> tuple[tuple[int, ...], Tenant, bytes]:
-    """Return the fixed fields, the tenant and the rest of a row that has a tenant in version 2.
+def split_tenant(what: str, body: bytes, fixed: struct.Struct) -> tuple[tuple[int, ...], Tenant, bytes]:
+    """Return the fixed fields, the tenant and the rest of a row of ``what``, which has a tenant in version 2.
 
     Raises:
-        UnknownVersionError, struct.error, ValueError: See ``Table.decode``.
+        DataLossError, struct.error, ValueError: See ``Table.decode``.
     """
     fields = fixed.unpack_from(body)
-    check_version(fields[0], ROW_VERSION, TENANT_VERSION)
+    check_version(what, fields[0], ROW_VERSION, TENANT_VERSION)
     end = fixed.size + (TENANT_BYTES if fields[0] == TENANT_VERSION else 0)
     if len(body) < end:
         raise ValueError("the tenant is cut")

@@ -111,7 +111,7 @@ class EmbeddedMetadataStore:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def close(self) -> None:
-        """See MetadataStore. MetadataRows and executor belong to the caller."""
+        """See MetadataStore. The rows and the executor belong to the caller."""
         self._is_closed = True
 
     def _commit(self, changes: Sequence[Change], *, syncs: bool) -> int:

@@ -11,7 +11,6 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
 from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.storage.format.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
-from tidelog_server.storage.format.keys import vchannel_range
 from tidelog_server.storage.log_state import (
     LogState,
     TrimCut,
@@ -96,7 +95,8 @@ class MemoryLogStore:
             if value is None:
                 of_table.pop(table.key_of(key), None)
             else:
-                of_table.update((table.pack(key, value),))
+                row_key, packed = table.pack(key, value)
+                of_table[row_key] = packed
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -189,7 +189,7 @@ class MemoryLogStore:
                 del self._rows[vchannel_id]
                 for table, of_table in self._table_rows.items():
                     if table.is_of_vchannel:
-                        begin_key, end_key = vchannel_range(table.prefix, vchannel_id)
+                        begin_key, end_key = table.vchannel_range(vchannel_id)
                         for key in [key for key in of_table if begin_key <= key < end_key]:
                             del of_table[key]
                 self._staged = {place: batches for place, batches in self._staged.items() if place[0] != vchannel_id}

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import tidelog_server
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.storage.format.keys import OWN_INDEX_KEY_BYTES
-from tidelog_server.storage.format.seals import UnknownVersionError, sealed, unknown_version, unsealed
+from tidelog_server.storage.format.seals import sealed, unsealed
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -26,6 +27,8 @@ Value = TypeVar("Value")
 INDEX: Final = "index"
 """The family of tables that have no family of their own."""
 _TABLE_TAG: Final = b"r"
+# Above every key that begins with the greatest vchannel id: keys end with at most 64 bytes of text.
+_ABOVE_ALL: Final = b"\xff" * 128
 _tables: Final[dict[int, "Table[Any, Any]"]] = {}
 
 
@@ -61,14 +64,14 @@ class OldForm(Generic[Key, Value]):
         family: Column family.
         prefix: Beginning of their keys.
         has: Returns whether a key of the family is that of such a row.
-        decode: Returns key and value of a row from its key and body; None if it means the same as no row. Raises like
-            ``Table.decode``.
+        decode: Returns key and value of a row from its key and body; the value None means the same as no row. Raises
+            like ``Table.decode``.
     """
 
     family: str
     prefix: bytes
     has: Callable[[bytes], bool]
-    decode: Callable[[bytes, bytes], tuple[Key, Value] | None]
+    decode: Callable[[bytes, bytes], tuple[Key, Value | None]]
 
 
 class Table(ABC, Generic[Key, Value]):
@@ -102,9 +105,10 @@ class Table(ABC, Generic[Key, Value]):
     def __init__(self) -> None:
         """Register the table."""
         assert self.number not in _tables, f"table {self.number} is {_tables[self.number].name}"
-        # Length and beginning of a key of the index name its table, and other rows of the index have these lengths.
+        # Length and beginning of a key of the index name its table, and the store's own rows have other lengths.
         assert (self.family == INDEX) == bool(self.key_bytes)
         assert len(self.prefix) + self.key_bytes not in OWN_INDEX_KEY_BYTES or self.family != INDEX
+        assert all((self.family, self.prefix) != (other.family, other.prefix) for other in _tables.values())
         _tables[self.number] = self
 
     @abstractmethod
@@ -120,9 +124,13 @@ class Table(ABC, Generic[Key, Value]):
         """Return key and value of a row from its key, without the prefix, and its body.
 
         Raises:
-            UnknownVersionError: See ``check_version``.
+            DataLossError: See ``check_version``.
             ValueError, struct.error: The row is not one of this table.
         """
+
+    def last_tick_of(self, value: Value) -> int:
+        """Return the tick up to which a row of a vchannel supposes messages there; 0 for none."""
+        return NO_TICK
 
     def check(self, key: Key, value: Value, facts: Facts) -> None:
         """Check a row against the rest of the store. Raises DataLossError."""
@@ -151,6 +159,11 @@ class Table(ABC, Generic[Key, Value]):
         """Return the key of a row in its family."""
         return self.prefix + self.encode_key(key)
 
+    def vchannel_range(self, vchannel_id: int) -> tuple[bytes, bytes]:
+        """Return the half-open range of the keys of a vchannel's rows; only of a table whose rows belong to one."""
+        begin_key = self.prefix + vchannel_id.to_bytes(4)
+        return begin_key, end_of_prefix(begin_key) or _ABOVE_ALL
+
     def vchannel_id_of(self, key: Key) -> int:
         """Return the id of the vchannel to which a row belongs; only of a table whose rows do."""
         assert self.is_of_vchannel
@@ -166,8 +179,8 @@ class Table(ABC, Generic[Key, Value]):
         at = len(self.prefix)
         return self._unpacked(row_key, value, lambda body: self.decode(row_key[at:], body))
 
-    def unpack_old(self, row_key: bytes, value: bytes) -> tuple[Key, Value] | None:
-        """Return key and value of a row in the old form; None if it means the same as no row. Raises DataLossError."""
+    def unpack_old(self, row_key: bytes, value: bytes) -> tuple[Key, Value | None]:
+        """Return key and value of a row in the old form. Raises DataLossError."""
         old = self.old
         assert old is not None
         return self._unpacked(row_key, value, lambda body: old.decode(row_key, body))
@@ -178,16 +191,14 @@ class Table(ABC, Generic[Key, Value]):
             raise self._damaged(row_key)
         try:
             return decode(body)
-        except UnknownVersionError as error:
-            raise unknown_version(self.name, error.version) from None
         except (ValueError, struct_error):
             raise self._damaged(row_key) from None
 
     def _damaged(self, row_key: bytes) -> DataLossError:
-        shown = row_key.decode("ascii", "backslashreplace")
+        place = {"vchannel_id": int.from_bytes(row_key[len(self.prefix) :][:4])} if self.is_of_vchannel else {}
         return DataLossError(
-            f"the row of {self.name} with the key {shown!r} is damaged: restore the data folder from a backup",
-            row=self.name, key=row_key.hex(),
+            f"the row of {self.name} with the key {row_key!r} is damaged: restore the data folder from a backup",
+            row=self.name, key=row_key.hex(), **place,
         )  # fmt: skip
 
 
@@ -198,12 +209,29 @@ _Result = TypeVar("_Result")
 def tables() -> Sequence[Table[Any, Any]]:
     """Return the tables of all features, by number.
 
-    They are found by name, in the module ``rows`` of each package of the server. So every program that opens a store
-    knows all of them, and a new table touches the folder of its feature only.
+    They are found by name, in the module ``rows`` of each package of the server that has one. So every program that
+    opens a store knows all of them, and a new table touches the folder of its feature only.
     """
     for module in Path(tidelog_server.__path__[0]).glob("*/rows.py"):
         import_module(f"{tidelog_server.__name__}.{module.parent.name}.rows")
     return [_tables[number] for number in sorted(_tables)]
+
+
+@cache
+def _claims(family: str) -> Sequence[tuple[Table[Any, Any], Callable[[bytes], bool]]]:
+    """Return the tables with rows in a family and how their keys look, old forms first."""
+    forms = [(table, table.old) for table in tables() if table.old is not None]
+    old = [(table, form.has) for table, form in forms if form.family == family]
+    return old + [(table, table.has) for table in tables() if table.family == family]
+
+
+def table_of(family: str, key: bytes) -> Table[Any, Any]:
+    """Return the table of a row in a family, in whatever form. Raises DataLossError for a row of no table."""
+    for table, has in _claims(family):
+        if has(key):
+            return table
+    shown = key[:16].hex()
+    raise DataLossError(f"{family} has a row with the unknown key {shown}: use the server that wrote it", key=shown)
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:

@@ -27,8 +27,6 @@ from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
 from tidelog_server.storage.rows import Row
 from tidelog_server.txn.rows import APP_COMMITS, floor_rows
 
-"""Last commits of applications, and the floors of tenants that lost an application to eviction."""
-
 _MAX_VERSION: Final = (1 << 63) - 1
 
 

@@ -48,7 +48,7 @@ class _Outcomes(Table[int, TxnOutcome]):
         return body + b"".join(_RUN.pack(*run) for run in value.runs)
 
     def decode(self, key: bytes, body: bytes) -> tuple[int, TxnOutcome]:
-        (_, first_tick, is_synced), tenant, rest = split_tenant(body, _OUTCOME)
+        (_, first_tick, is_synced), tenant, rest = split_tenant(self.name, body, _OUTCOME)
         runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(rest))
         return int.from_bytes(key), TxnOutcome(first_tick, bool(is_synced), runs, tenant)
 
@@ -94,7 +94,7 @@ class _AppCommits(Table[AppKey, AppCommit]):
 
     def decode(self, key: bytes, body: bytes) -> tuple[AppKey, AppCommit]:
         version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
-        check_version(version, ROW_VERSION, _CONTENT_VERSION)
+        check_version(self.name, version, ROW_VERSION, _CONTENT_VERSION)
         content, query_id, name_at = None, "", _APP.size
         if version == _CONTENT_VERSION:
             packed, query_bytes = _APP_CONTENT.unpack_from(body, _APP.size)
@@ -137,7 +137,7 @@ class _Floors(Table[FloorKey, int]):
 
     def decode(self, key: bytes, body: bytes) -> tuple[FloorKey, int]:
         version, number = _FLOOR.unpack(body)
-        check_version(version, ROW_VERSION)
+        check_version(self.name, version, ROW_VERSION)
         table, tenant = _FLOOR_TABLES.get(key[:1]), key[1:]
         if table is None:
             raise ValueError(f"no table has the letter {key[:1]!r}")

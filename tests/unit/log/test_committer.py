@@ -147,7 +147,7 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
             # Figures are recorded after the acknowledgement, in the next step.
             await asyncio.sleep(0)
         assert logs == []
-        node.log.committer.refresh_metrics()
+        node.log.committer.figures.refresh_metrics()
         page = node.log.metrics.render()
     assert b"\ntidelog_append_ack_seconds_count 3.0\n" in page
     assert b"\ntidelog_append_ack_seconds_sum 0.0\n" in page

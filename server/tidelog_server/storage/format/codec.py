@@ -27,7 +27,7 @@ from tidelog_server.storage.format.keys import (
     tail_key,
     txn_key,
 )
-from tidelog_server.storage.format.seals import CRC_BYTES, ROW_VERSION, sealed, unknown_version, unsealed
+from tidelog_server.storage.format.seals import CRC_BYTES, ROW_VERSION, check_version, sealed, unsealed
 
 NO_HASH: Final = bytes(HASH_BYTES)
 
@@ -231,8 +231,7 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c,
         previous_tick, sequence,
     ) = _HEADER.unpack_from(value)  # fmt: skip
-    if version != ROW_VERSION:
-        raise unknown_version("headers", version)
+    check_version("header", version, ROW_VERSION)
     if flags & ~_INLINE:
         raise DataLossError(f"a header row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
     if len(value) != header_bytes + (columns_bytes if flags else 0):
@@ -362,8 +361,7 @@ def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple
     if body is None or len(body) != layout.size:
         raise _damaged_row(what, key)
     version, *fields = layout.unpack(body)
-    if version != ROW_VERSION:
-        raise unknown_version(f"kind {what!r}", version)
+    check_version(what, int(version), ROW_VERSION)
     return tuple(fields)
 
 

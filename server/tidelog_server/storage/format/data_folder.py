@@ -53,7 +53,7 @@ class DataFolder:
         self.checkpoints_path = path / "checkpoints"
         self._lock_descriptor = lock_descriptor
         # As of the last stamp read or written.
-        self.format = FORMAT
+        self.format = 1
 
     def is_finished(self) -> bool:
         """Return whether the folder has a store; False if it is still to be made.

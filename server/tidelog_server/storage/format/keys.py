@@ -20,13 +20,11 @@ index      ``s``                                  the store as a whole
 import struct
 from typing import Final
 
-from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.core.transactions import TxnPlace
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
-MAX_FEATURE_KEY_BYTES: Final = 4 + MAX_PRODUCER_ID_BYTES
-"""Maximum length of a key that begins with the id of a vchannel."""
+
 
 _LOG: Final = struct.Struct(">IQ")
 _CHUNK: Final = struct.Struct(">IcQ")
@@ -122,12 +120,6 @@ def fence_key(vchannel_id: int) -> bytes:
 def parse_fence_key(key: bytes) -> int | None:
     """Return the vchannel id of a fencing token's key, or None if ``key`` is of another kind."""
     return _parse_tagged(key, _FENCE_TAG)
-
-
-def vchannel_range(prefix: bytes, vchannel_id: int) -> tuple[bytes, bytes]:
-    """Return the half-open range of the keys that have the id of a vchannel, u32, behind ``prefix``."""
-    begin_key = prefix + vchannel_id.to_bytes(4, "big")
-    return begin_key, prefix + _end_of(vchannel_id, MAX_FEATURE_KEY_BYTES)
 
 
 def index_range(vchannel_id: int) -> tuple[bytes, bytes]:

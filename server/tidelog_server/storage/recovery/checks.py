@@ -6,8 +6,9 @@ proportional to the number of vchannels and chunks, not to the data.
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -15,6 +16,7 @@ from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MIB
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.storage.format.codec import (
     TailRow,
     unpack_header,
@@ -32,12 +34,13 @@ from tidelog_server.storage.rocksdb.engine import (
     engine_errors,
     multi_get,
     read_options,
+    scan,
 )
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, mismatch
 from tidelog_server.storage.rocksdb.pressure import integer_property
 from tidelog_server.storage.rocksdb.reader import VchannelEnd, check_continuity, checked_end, stored_columns
 from tidelog_server.storage.rocksdb.rows import stored_rows
-from tidelog_server.storage.rows import Facts
+from tidelog_server.storage.rows import INDEX, Facts, Table, table_of, tables
 
 _PROPERTIES_OF_TABLES: Final = "rocksdb.aggregated-table-properties"
 _EDGES_AT_ONCE: Final = 1_024
@@ -263,18 +266,31 @@ def _check_txns(index: StoreIndex) -> None:
 
 
 def _check_rows(engine: Engine, index: StoreIndex, state: LogState) -> None:
-    """Check every row of a table by itself, against its vchannel, and as its table does."""
+    """Check that every row is one of a table, and belongs to its vchannel, and what the table itself checks."""
+    families = {table.family for table in tables()} - {INDEX}
+    keys = ((family, key) for family in sorted(families) for key, _ in scan(engine.family(family), b"", None))
+    for family, key in chain(keys, ((INDEX, key) for key, _ in index.table_rows)):
+        table_of(family, key)
     last_ticks = {vchannel_id: tail.last_tick for vchannel_id, tail in index.tails.items()}
     facts = Facts(state.head.last_tick, last_ticks, index.txns)
-    for row in stored_rows(engine, index.table_rows):
-        table = row.table
-        if table.is_of_vchannel and (vchannel_id := table.vchannel_id_of(row.key)) not in last_ticks:
-            raise DataLossError(
-                f"a row of {table.name} belongs to vchannel id {vchannel_id}, which does not exist: restore the data "
-                "folder",
-                row=table.name, vchannel_id=vchannel_id,
-            )  # fmt: skip
-        table.check(row.key, row.value, facts)
+    for table in tables():
+        for _, key, value in stored_rows(engine, table):
+            if table.is_of_vchannel:
+                _check_vchannel(table, table.vchannel_id_of(key), value, facts)
+            if value is not None:
+                table.check(key, value, facts)
+
+
+def _check_vchannel(table: Table[Any, Any], vchannel_id: int, value: Any, facts: Facts) -> None:
+    end_tick = facts.last_ticks.get(vchannel_id)
+    tick = NO_TICK if value is None else table.last_tick_of(value)
+    if end_tick is None or end_tick < tick:
+        place = "does not exist" if end_tick is None else f"ends at {end_tick}"
+        raise DataLossError(
+            f"a row of {table.name} reaches to tick {tick} on vchannel id {vchannel_id}, which {place}: restore the "
+            "data folder",
+            row=table.name, vchannel_id=vchannel_id, tick=tick,
+        )  # fmt: skip
 
 
 def _check_table_files(engine: Engine) -> None:

@@ -14,7 +14,6 @@ from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.storage.format.codec import StoreRow, first_hash
 from tidelog_server.storage.format.data_folder import (
-    FORMAT,
     UNFINISHED_STAMP,
     DataFolder,
     lock_data_folder,
@@ -33,8 +32,9 @@ from tidelog_server.storage.rocksdb.engine import (
     open_engine,
 )
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, write_store_row
-from tidelog_server.storage.rocksdb.rows import old_rows
+from tidelog_server.storage.rocksdb.rows import old_places
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+from tidelog_server.storage.rocksdb.writer import StoreWriter
 
 _log = structlog.get_logger("tidelog_server.storage")
 
@@ -111,7 +111,7 @@ def _create(folder: DataFolder) -> GateVerdict:
     head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)
     file.write(head)
     file.close()
-    folder.raise_format(FORMAT)
+    folder.raise_format(1)
     return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, []).digest(), [])
 
 
@@ -144,23 +144,21 @@ def _recovered_index(engine: Engine, verdict: GateVerdict) -> StoreIndex:
 
 def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head) -> RocksdbLogStore:
     """Write the mark that the store is open, and assemble its parts."""
-    old = old_rows(engine)
+    old = old_places(engine)
     file = HeadFile.open(folder.head_path)
     try:
         file.write(head)
     except OSError:
         file.close()
         raise
-    store: RocksdbLogStore
+    state = LogState(index.store, index.tails, index.fencing_tokens)
+    writer: StoreWriter
 
     def fail(cause: str) -> None:
-        store.fail(cause)
+        writer.fail(cause)
 
-    writer = HeadWriter(file, head, on_failure=fail)
-    store = RocksdbLogStore(
-        folder, engine, LogState(index.store, index.tails, index.fencing_tokens), writer, head, old_rows=old
-    )
-    return store
+    writer = StoreWriter(folder, engine, HeadWriter(file, head, on_failure=fail), head)
+    return RocksdbLogStore(folder, engine, state, writer, old)
 
 
 def _head_of(engine: Engine, index: StoreIndex, previous: Head | None, open_count: int) -> Head:

@@ -146,7 +146,26 @@ def test_a_window_of_a_broadcast_without_a_result_means_that_it_is_not_in_the_lo
     store = open_rocksdb_log_store(folder)
     assert store.rows(LOGGED) == {}
     store.close()
-    assert changed(folder, lambda store: store.drop_vchannels([2])) == {}
+    added = present(LOGGED, LoggedKey(2, 77), 105)
+    assert changed(folder, lambda store: store.write([], [LOGGED.row(LoggedKey(2, 77), 105)])) == added
+    assert changed(folder, lambda store: store.write([], [LOGGED.gone(LoggedKey(2, 77))])) == {}
+
+
+def test_such_a_window_of_a_vchannel_that_does_not_exist_is_refused(folder: Path) -> None:
+    key = b"\x00\x00\x00\x09" + LOGGED_KEY[4:]
+    put(folder, {("producers", key): sealed(key, NOT_IN_LOG[:-4])})
+    with pytest.raises(DataLossError, match="vchannel id 9, which does not exist"):
+        open_rocksdb_log_store(folder)
+
+
+def test_a_folder_and_its_checkpoints_get_format_2_with_the_first_row_that_needs_it(folder: Path) -> None:
+    store = open_rocksdb_log_store(folder)
+    before, _ = store.checkpoint("before")
+    assert (before / "FORMAT").read_bytes() == (folder / "FORMAT").read_bytes() == FORMAT_1
+    store.write([], [SNAPSHOTS.row(1, 101)])
+    after, _ = store.checkpoint("after")
+    assert (after / "FORMAT").read_bytes() == (folder / "FORMAT").read_bytes() == FORMAT_2
+    store.close()
 
 
 @pytest.mark.parametrize("place", OLD)
@@ -193,7 +212,7 @@ def test_a_row_beyond_the_end_of_its_vchannel_is_refused(folder: Path, table: Ta
 
 def test_a_row_of_a_vchannel_that_does_not_exist_is_refused(folder: Path) -> None:
     put(folder, present(SNAPSHOTS, 9, 0))
-    with pytest.raises(DataLossError, match="belongs to vchannel id 9, which does not exist"):
+    with pytest.raises(DataLossError, match="vchannel id 9, which does not exist"):
         open_rocksdb_log_store(folder)
 
 
@@ -204,20 +223,16 @@ def test_a_row_of_an_unknown_table_is_refused(folder: Path, key: bytes) -> None:
         open_rocksdb_log_store(folder)
 
 
-def test_a_format_that_cannot_be_written_stops_the_store_before_the_row_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_that_cannot_be_written_stops_the_store_before_the_row_is(folder: Path) -> None:
     put(folder, {})
     store = open_rocksdb_log_store(folder)
-
-    def refuse(_: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store._folder, "stamp", refuse)
+    # In the place of the file that replaces FORMAT.
+    (folder / "FORMAT.new").mkdir()
     for _ in range(2):
-        with pytest.raises(StorageFailedError, match=r"writing FORMAT: .*No space left on device"):
+        with pytest.raises(StorageFailedError, match=r"writing FORMAT: .*Is a directory"):
             store.write([new_entry(1, 200)], [SNAPSHOTS.row(1, 101)])
     store.close()
+    (folder / "FORMAT.new").rmdir()
     assert stored(folder) == {}
     assert (folder / "FORMAT").read_bytes() == FORMAT_1
     store = open_rocksdb_log_store(folder)

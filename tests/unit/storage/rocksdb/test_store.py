@@ -21,7 +21,7 @@ from tidelog_server.storage.format.keys import chunk_key, log_key, staged_key, t
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb import pressure
-from tidelog_server.storage.rocksdb import store as rocksdb_log_store
+from tidelog_server.storage.rocksdb import writer as rocksdb_writer
 from tidelog_server.storage.rocksdb.engine import (
     COLUMNS_BUFFERS,
     FAMILIES,
@@ -220,7 +220,7 @@ def test_the_engine_is_asked_whether_it_is_busy_after_a_mebibyte_and_until_it_is
         asked.append(answers[len(asked)])
         return asked[-1]
 
-    monkeypatch.setattr(rocksdb_log_store, "stall_reason", ask)
+    monkeypatch.setattr(rocksdb_writer, "stall_reason", ask)
     store.write(run_of_entries(1, 3, size_bytes=MIB // 4))
     assert store.stall_reason() is None
     assert asked == []
@@ -242,8 +242,8 @@ def test_the_engine_is_busy_when_the_buffers_of_any_family_are_full(
 
 def test_the_first_failure_stops_the_store_and_reads_go_on(store: RocksdbLogStore) -> None:
     store.write(run_of_entries(1, 3))
-    store.fail("the disk broke")
-    store.fail("a later cause")
+    store._writer.fail("the disk broke")
+    store._writer.fail("a later cause")
     for attempt in (
         lambda: store.write([new_entry(1, 9_000)]),
         store.sync,
