@@ -193,7 +193,7 @@ class Model:
         if (sent := self.chosen(step.number)) is None:
             return
         names = [name for bit, name in enumerate(sent.request.vchannels) if step.bits >> bit & 1]
-        await node.broadcasts.ack(sent.broadcast_id, names)
+        await node.broadcasts.acks.ack(sent.broadcast_id, names)
         self.note_acked(sent, names)
 
     def note_acked(self, sent: Sent, names: Sequence[str]) -> None:

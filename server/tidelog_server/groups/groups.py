@@ -5,32 +5,29 @@ the sync of a group of appends. Ordering: a record is written before its first p
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from weakref import WeakValueDictionary
 
-from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import (
     GroupAlreadyExistsError,
     GroupNotExistError,
-    GroupNotSubscribedError,
-    GroupPositionMovedError,
-    PositionBeyondEndError,
     RateLimitRejectedError,
 )
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
+from tidelog_server.groups.channels import ChannelPositions
+from tidelog_server.groups.commits import GroupCommits
 from tidelog_server.groups.lag import Lag, lag_of
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
-from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, GroupState, PositionState, Subscriber
-from tidelog_server.log.append import Append, Settled
+from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, GroupState, PositionState, Subscriber
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find, MovePositions, Place, no_positions
+from tidelog_server.log.protocols import Find, Place
 from tidelog_server.log.scan.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
@@ -46,6 +43,8 @@ class Groups:
         positions: Positions of all groups, including submitted changes.
         durable: Positions of all groups as a restart would find them.
         sessions: Members of the groups.
+        commits: Moves positions.
+        on_channels: Positions on channels, for those who destroy or trim them.
     """
 
     def __init__(
@@ -74,6 +73,8 @@ class Groups:
         self.positions = GroupPositions({}, lambda group: bytes.fromhex(self._catalog.records[group].tenant))
         self.durable = GroupPositions({})
         self.sessions = GroupSessions(node, tasks, self.positions)
+        self.commits = GroupCommits(node, tasks, find, self.record, positions=self.positions, sessions=self.sessions)
+        self.on_channels = ChannelPositions(node.store, self.positions, self.durable, self.sessions)
         # Serialise changes of each group, by name; a lock exists only while it is in use.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -271,44 +272,6 @@ class Groups:
 
     # -- Positions -----------------------------------------------------------------------------------------
 
-    def changes(self, commits: Sequence[Commit], *, is_repeatable: bool) -> list[Row]:
-        """Move positions forward, all or none; return the changes, which the caller must submit without an await.
-
-        A position never moves back: a smaller ``next_tick`` leaves it unchanged. With ``is_repeatable``, a position
-        that is already at ``next_tick`` satisfies any ``expected_tick``.
-
-        Raises:
-            GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
-            GroupMemberFencedError, GroupInUseError: The member does not hold the vchannel; or the commit names no
-                member, and a member holds it.
-            PositionBeyondEndError: ``next_tick`` is more than 1 above the watermark.
-            GroupPositionMovedError: The position is not ``expected_tick``.
-        """
-        checked: dict[GroupKey, GroupPosition] = {}
-        for commit in commits:
-            key, position = self._checked(commit, is_repeatable=is_repeatable)
-            # One vchannel may be named twice, with and without its index.
-            if key not in checked or checked[key].next_tick < position.next_tick:
-                checked[key] = position
-        assert all(self._position(key).next_tick <= position.next_tick for key, position in checked.items())
-        return [self.positions.put(key, position) for key, position in checked.items()]
-
-    def position_move(self, commits: Sequence[Commit]) -> MovePositions:
-        """Return a function that moves positions within a transaction; it raises as ``changes``."""
-        return (lambda: self.changes(commits, is_repeatable=False)) if commits else no_positions
-
-    def commit(self, commits: Sequence[Commit], on_settled: Settled) -> Append:
-        """Move positions forward; call ``on_settled`` once they are durable or failed. Raises as ``changes``."""
-        self._node.admission.check_storage()
-        append = Append((), True, on_settled, rows=self.changes(commits, is_repeatable=True))
-        self._node.committer.submit(append)
-        return append
-
-    async def commit_and_wait(self, commits: Sequence[Commit]) -> None:
-        """Move positions forward, durably. Cancelling does not stop it. Raises as ``changes``; StorageFailedError."""
-        self._node.admission.check_storage()
-        await self._finish(self.changes(commits, is_repeatable=True))
-
     async def seek(self, name: str, vchannels: Sequence[str], start: Start) -> GroupState:
         """Set positions, forward or back, durably, and restart members there. Cancelling does not stop it.
 
@@ -322,53 +285,19 @@ class Groups:
         targets = [self._find(vchannel) for vchannel in self._named(name, vchannels)]
         check_start_of_several(start, len(targets), "to")
         for _, vchannel in targets:
-            self._position(GroupKey(name, vchannel.name))
+            self.commits.position(GroupKey(name, vchannel.name))
         ticks = [self._resolve(target, start) for target in targets]
         now_ms = self._node.shared.clock.wall_ms()
         keys = [GroupKey(name, vchannel.name) for _, vchannel in targets]
         changes = [
-            self.positions.put(key, self._position(key)._replace(next_tick=tick, committed_ms=now_ms, taken=b""))
+            self.positions.put(key, self.commits.position(key)._replace(next_tick=tick, committed_ms=now_ms, taken=b""))
             for key, tick in zip(keys, ticks, strict=True)
         ]
         names = [vchannel.name for _, vchannel in targets]
         # Ordering: in one step with the changes, so that no commit under an old epoch follows them.
         self.sessions.restart(name, names)
-        await self._finish(changes)
+        await self.commits.finish(changes)
         return self.describe(name, names)
-
-    def consumable(self, name: str, vchannel: str) -> GroupPosition:
-        """Return the position of a group on a vchannel, given by its full name, that no member holds.
-
-        Raises:
-            GroupNotExistError, GroupNotSubscribedError: There is no such position.
-            GroupInUseError: A member holds the vchannel.
-        """
-        self.record(name)
-        position = self._position(GroupKey(name, vchannel))
-        self.sessions.check_not_held(name, (vchannel,))
-        return position
-
-    async def consumed(
-        self, key: GroupKey, position: GroupPosition, next_tick: int, consume_id: int, tenant: Tenant = NO_TENANT
-    ) -> bool:
-        """Move a position to ``next_tick`` for a consume call, durably.
-
-        Return False, without effect, if the position is no longer ``position`` or a member holds the vchannel.
-        Cancelling does not stop it.
-        """
-        self._node.admission.check_storage()
-        if self.positions.get(key) is not position or self.sessions.holder(*key):
-            return False
-        moved = position.after(next_tick, self._node.shared.clock.wall_ms(), consume_id, tenant)
-        if position.taken and len(moved.taken) == len(position.taken) and not position.has_called(consume_id):
-            self._node.metrics.evictions.labels("consumes").inc()
-        await self._finish([self.positions.put(key, moved)])
-        return True
-
-    async def rewrite(self, key: GroupKey, position: GroupPosition) -> None:
-        """Return once a position that was submitted earlier is durable."""
-        self._node.admission.check_storage()
-        await self._finish([self.positions.put(key, position)])
 
     def refresh_metrics(self) -> None:
         """Update the gauges."""
@@ -376,45 +305,6 @@ class Groups:
         metrics.groups.set(len(self._catalog.records))
         metrics.group_positions.set(len(self.positions))
         metrics.group_members.set(self.sessions.count())
-
-    # -- Channels ------------------------------------------------------------------------------------------
-
-    def positions_on(self, vchannels: Iterable[str]) -> list[GroupKey]:
-        """Return the keys of all positions on vchannels."""
-        return [GroupKey(group, vchannel) for vchannel in vchannels for group in self.positions.of_vchannel(vchannel)]
-
-    def pinned_tick(self, vchannel_name: str) -> tuple[int, str] | None:
-        """Return a vchannel's pinned tick, the smallest next tick of its groups, and that group; None without one."""
-        # Both durable and submitted positions count: a group may have just subscribed, or seek back.
-        tables = (self.durable, self.positions)
-        pins = (table.pinned_tick(vchannel_name) for table in tables)
-        return min((pin for pin in pins if pin is not None), default=None)
-
-    def check_channels_unused(self, vchannels: Iterable[str]) -> None:
-        """Raise GroupInUseError if a member of any group holds one of these vchannels."""
-        for key in self.positions_on(vchannels):
-            self.sessions.check_not_held(key.group, (key.vchannel,))
-
-    def stored_on(self, vchannel_ids: Container[int]) -> list[Row]:
-        """Return the changes that delete the positions on vchannels, whose removal a crash interrupted."""
-        stored = self._node.store.rows(POSITIONS)
-        return [POSITIONS.gone(key) for key, position in stored.items() if position.vchannel_id in vchannel_ids]
-
-    def channels_left(self, vchannels: Sequence[str]) -> list[Row]:
-        """Remove the positions on vchannels that are being destroyed, and return the changes that delete them.
-
-        The caller writes them, then calls ``channels_gone``.
-        """
-        keys = self.positions_on(vchannels)
-        changes = [self.positions.remove(key) for key in keys]
-        self.sessions.channels_destroyed({vchannel.rpartition("/")[0] for vchannel in vchannels})
-        for group in {key.group for key in keys}:
-            self.sessions.changed(group)
-        return changes
-
-    def channels_gone(self, changes: Iterable[Row]) -> None:
-        """Remove positions that the store has deleted. Ordering: after the last commit in flight to them."""
-        self.durable.apply(changes)
 
     # -- Private -------------------------------------------------------------------------------------------
 
@@ -496,12 +386,6 @@ class Groups:
                 names.update(dict.fromkeys(vchannel.name for vchannel in self._find_channel(given).vchannels))
         return list(names)
 
-    def _position(self, key: GroupKey) -> GroupPosition:
-        position = self.positions.get(key)
-        if position is None:
-            raise GroupNotSubscribedError(*key)
-        return position
-
     def _resolve(self, target: Place, start: Start) -> int:
         log, vchannel = target
         watermark, latest_tick = log.watermark(), self._node.shared.oracle.now()
@@ -510,31 +394,6 @@ class Groups:
         )
         # A future time means the current end: clocks differ, and a position must not be beyond the end.
         return min(tick, watermark + 1) if isinstance(start, StartAtTime) else tick
-
-    def _checked(self, commit: Commit, *, is_repeatable: bool) -> tuple[GroupKey, GroupPosition]:
-        self.record(commit.group)
-        log, vchannel = self._find(commit.vchannel)
-        key = GroupKey(commit.group, vchannel.name)
-        position = self._position(key)
-        self.sessions.check_may_commit(key, commit.member_id, commit.epoch)
-        is_there = is_repeatable and commit.next_tick == position.next_tick
-        if commit.expected_tick not in (None, position.next_tick) and not is_there:
-            raise GroupPositionMovedError(
-                group=commit.group, vchannel=vchannel.name, expected_tick=commit.expected_tick or 0,
-                next_tick=position.next_tick,
-            )  # fmt: skip
-        watermark = log.watermark()
-        if commit.next_tick > watermark + 1:
-            raise PositionBeyondEndError(requested_tick=commit.next_tick, latest_tick=watermark)
-        if commit.next_tick <= position.next_tick:
-            # Write the position again: the commit is acknowledged only when the position is durable.
-            return key, position
-        return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
-
-    async def _finish(self, changes: Sequence[Row]) -> None:
-        """Submit changes without an await, and wait until they are durable. Cancelling does not stop it."""
-        if changes:
-            await self._tasks.finish(self._node.committer.submit_rows(changes))
 
     async def _write(self, changes: Sequence[Row]) -> None:
         if changes:

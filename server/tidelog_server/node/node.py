@@ -69,7 +69,7 @@ class Node:
         self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self.lifecycle = Lifecycle(
             log, tasks, self.directory,
-            retainer=self._retainer, groups=self.groups, transactions=self.transactions,
+            retainer=self._retainer, groups=self.groups.on_channels, transactions=self.transactions,
         )  # fmt: skip
         self.journals = Journals(log, tasks, self.directory, self.lifecycle)
         self.mailboxes = Mailboxes(log, tasks, self.directory, self.lifecycle)
@@ -116,7 +116,7 @@ class Node:
         commits = SharedCommits(metadata, tasks)
         broadcasts = BroadcastRecords(metadata, commits, root)
         self._broadcasts = Broadcasts(log, tasks, broadcasts, self.directory.find)
-        self._retainer.open(catalog, self.groups.pinned_tick, log.reclaim_wanted.set)
+        self._retainer.open(catalog, self.groups.on_channels.pinned_tick, log.reclaim_wanted.set)
         await self.lifecycle.open(catalog, self._broadcasts)
         await self.transactions.open()
         self.prepared.open()

@@ -366,16 +366,16 @@ async def test_a_group_holds_retention_back_only_with_a_permission_of_the_channe
         holder = (await admin.create_token("a holder", [*grants, "retention.hold:b"])).token
         async with scene.secured.client(reader) as client:
             await client.create_group("r.reads", ["b"])
-            assert node.groups.pinned_tick("b/0") is None
+            assert node.groups.on_channels.pinned_tick("b/0") is None
             (position,) = (await client.describe_group("r.reads")).positions.values()
             assert not position.holds_retention
             # A seek and a commit change nothing of that.
             await client.seek_group("r.reads", At.latest())
-            assert node.groups.pinned_tick("b/0") is None
+            assert node.groups.on_channels.pinned_tick("b/0") is None
         async with scene.secured.client(holder) as client:
             group = await client.create_group("r.holds", ["b"])
             assert all(position.holds_retention for position in group.positions.values())
-            held = node.groups.pinned_tick("b/0")
+            held = node.groups.on_channels.pinned_tick("b/0")
             assert held is not None
             assert held[1] == "r.holds"
 

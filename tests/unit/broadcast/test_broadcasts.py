@@ -239,8 +239,8 @@ async def test_a_shutdown_ends_every_wait() -> None:
         result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         waiting = [
             asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(node.broadcasts.wait([result.broadcast_id], None, 60, once=False)),
-            asyncio.create_task(node.broadcasts.wait([], KEY.name, 60, once=True)),
+            asyncio.create_task(node.broadcasts.acks.wait([result.broadcast_id], None, 60, once=False)),
+            asyncio.create_task(node.broadcasts.acks.wait([], KEY.name, 60, once=True)),
         ]
         await asyncio.sleep(0.01)
         node.log.begin_shutdown()
@@ -277,7 +277,7 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
             request = a_broadcast(["a/0"], broadcast_id=await an_id(node))
             sent.append(request)
             await calls.broadcast(request)
-            await calls.ack(request.broadcast_id, ["a/0"])
+            await calls.acks.ack(request.broadcast_id, ["a/0"])
         async with asyncio.timeout(5):
             while len(table.tombstones) > 3:
                 await asyncio.sleep(0)
@@ -288,13 +288,13 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
             with pytest.raises(BroadcastForgottenError) as caught:
                 await calls.broadcast(request)
             assert caught.value.effect is Effect.UNKNOWN
-            await calls.ack(request.broadcast_id, ["a/0"])
-            assert await calls.wait([request.broadcast_id], None, 0, once=False) == []
+            await calls.acks.ack(request.broadcast_id, ["a/0"])
+            assert await calls.acks.wait([request.broadcast_id], None, 0, once=False) == []
         for request in sent[3:]:
             assert (await calls.broadcast(request)).is_duplicate
-        assert await calls.wait([stays_open.broadcast_id], None, 0, once=False) == [stays_open.broadcast_id]
+        assert await calls.acks.wait([stays_open.broadcast_id], None, 0, once=False) == [stays_open.broadcast_id]
         with pytest.raises(BroadcastNotExistError):
-            await calls.wait([await an_id(node)], None, 0, once=False)
+            await calls.acks.wait([await an_id(node)], None, 0, once=False)
 
 
 def test_old_ones_are_forgotten_smallest_id_first() -> None:
@@ -327,7 +327,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
             for _ in range(count):
                 sent.append(replace(a_broadcast(["a/0"], broadcast_id=await an_id(node)), tenant=tenant))
                 await calls.broadcast(sent[-1])
-                await calls.ack(sent[-1].broadcast_id, ["a/0"])
+                await calls.acks.ack(sent[-1].broadcast_id, ["a/0"])
         unused_id = await an_id(node)
         async with asyncio.timeout(5):
             while table.finished > 4:
@@ -363,7 +363,7 @@ async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPa
         with pytest.raises(RateLimitRejectedError):
             await calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=1))
         with pytest.raises(RateLimitRejectedError):
-            await calls.wait([], KEY.name, 1, once=False)
+            await calls.acks.wait([], KEY.name, 1, once=False)
         assert calls._keys.holders(KEY.name) == list(calls._table.open)
         assert len(in_log(node, "a/0")) == 1
 
@@ -447,7 +447,7 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
         await prepare(node)
         with pytest.raises(ChannelNotExistError):
             await node.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
-        assert await node.broadcasts.wait([], KeyName("d", "k"), 0, once=False) == []
+        assert await node.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
 
 
 @contextmanager
@@ -483,10 +483,10 @@ async def test_metrics_tell_what_is_open_and_who_waits() -> None:
         calls = node.broadcasts
         first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
         done = await calls.broadcast(a_broadcast(["b/0"]))
-        await calls.ack(done.broadcast_id, ["b/0"])
+        await calls.acks.ack(done.broadcast_id, ["b/0"])
         waiting = [
             asyncio.create_task(calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(calls.wait([first.broadcast_id], None, 60, once=True)),
+            asyncio.create_task(calls.acks.wait([first.broadcast_id], None, 60, once=True)),
         ]
         await asyncio.sleep(0.01)
 
@@ -515,8 +515,8 @@ async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() ->
         await metadata.has_stopped.wait()
         broadcasts = node.broadcasts
         waits = [
-            asyncio.ensure_future(broadcasts.wait([], KEY.name, 60.0, once=True)),
-            asyncio.ensure_future(broadcasts.wait([request.broadcast_id], None, 60.0, once=False)),
+            asyncio.ensure_future(broadcasts.acks.wait([], KEY.name, 60.0, once=True)),
+            asyncio.ensure_future(broadcasts.acks.wait([request.broadcast_id], None, 60.0, once=False)),
         ]
         await asyncio.sleep(0)
         failure = StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
@@ -540,10 +540,10 @@ async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others()
         broadcasts = node.broadcasts
         aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
         await broadcasts.abort(aborted.broadcast_id, "gone")
-        await broadcasts.ack(acked.broadcast_id, LANES[:1])
+        await broadcasts.acks.ack(acked.broadcast_id, LANES[:1])
 
         for ids in ([aborted.broadcast_id, acked.broadcast_id], [acked.broadcast_id, aborted.broadcast_id]):
-            assert await broadcasts.wait(ids, None, 0.0, once=True) == []
+            assert await broadcasts.acks.wait(ids, None, 0.0, once=True) == []
 
 
 async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:

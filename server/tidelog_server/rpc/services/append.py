@@ -176,7 +176,7 @@ class AppendCalls:
             options = self._default_options if request.options is None else self._options(request.options)
             parts = self._check_transaction(request, request.transaction, options)
             commits = commits_of(request.transaction.positions, MAX_COMMITS_PER_TXN)
-            positions = self._groups.position_move(commits)
+            positions = self._groups.commits.position_move(commits)
             return TxnAppend(self._node.shared, parts, options, on_settled, Companions(positions, joined))
         target = self._directory.find(request.vchannel)
         batch = self._batch(request.columns)

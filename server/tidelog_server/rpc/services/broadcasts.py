@@ -126,7 +126,7 @@ class BroadcastService:
         """Acknowledge a broadcast."""
         _check_id(request.broadcast_id)
         _check_vchannels(request.vchannels)
-        await self._broadcasts.ack(request.broadcast_id, request.vchannels)
+        await self._broadcasts.acks.ack(request.broadcast_id, request.vchannels)
         return pb.AckResponse()
 
     async def wait_acked(self, request: pb.WaitAckedRequest, context: Context) -> pb.WaitAckedResponse:
@@ -146,7 +146,7 @@ class BroadcastService:
         known = await self._known(request.broadcast_ids, looks)
         if name is None and not known:
             return pb.WaitAckedResponse(acked=True)
-        waiting_for = await self._broadcasts.wait(
+        waiting_for = await self._broadcasts.acks.wait(
             known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
         # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.

@@ -63,10 +63,10 @@ class ConsumeCalls:
         groups = self._groups
         deadline_s = self._node.shared.clock.monotonic_s() + wanted.wait_s
         while True:
-            position = groups.consumable(*wanted.key)
+            position = groups.commits.consumable(*wanted.key)
             if wanted.consume_id and (taken := position.taken_by(wanted.consume_id)) is not None:
                 # The commit of the first request may not be durable yet.
-                await groups.rewrite(wanted.key, position)
+                await groups.commits.rewrite(wanted.key, position)
                 return _response(wanted, await self._read(wanted, taken.begin_tick, taken.end_tick), taken.end_tick)
             if request.is_repeated and wanted.consume_id and position.may_be_forgotten(wanted.consume_id):
                 raise ConsumeForgottenError(*wanted.key, consume_id=wanted.consume_id)
@@ -83,7 +83,7 @@ class ConsumeCalls:
             if not pieces or not wanted.moves:
                 return _response(wanted, pieces, next_tick)
             # Otherwise another consumer of the group received these messages meanwhile: retry from the new position.
-            if await groups.consumed(wanted.key, position, next_tick, wanted.consume_id, current_tenant()):
+            if await groups.commits.consumed(wanted.key, position, next_tick, wanted.consume_id, current_tenant()):
                 return _response(wanted, pieces, next_tick)
 
     def _checked(self, request: pb.ConsumeRequest, context: Context) -> _Wanted:

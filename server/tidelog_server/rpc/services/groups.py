@@ -96,7 +96,7 @@ class GroupService:
 
     async def commit_positions(self, request: pb.CommitPositionsRequest, _: Context) -> pb.CommitPositionsResponse:
         """Move positions forward."""
-        await self._groups.commit_and_wait(commits_of(request.positions, MAX_COMMITS_PER_REQUEST, at_least=1))
+        await self._groups.commits.commit_and_wait(commits_of(request.positions, MAX_COMMITS_PER_REQUEST, at_least=1))
         return pb.CommitPositionsResponse()
 
     async def seek_group(self, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupResponse:

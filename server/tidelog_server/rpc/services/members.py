@@ -192,7 +192,7 @@ class MemberCall:
                 Commit(self._group, each.vchannel, check_tick(each.next_tick, "next_tick"), member_id, each.epoch)
                 for each in commit.positions
             ]
-            answer.append = self._groups.commit(commits, self._on_settled)
+            answer.append = self._groups.commits.commit(commits, self._on_settled)
         except TidelogServerError as error:
             answer.refusal = error
             self._changed.set()

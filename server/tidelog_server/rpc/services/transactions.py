@@ -91,7 +91,7 @@ class TransactionService:
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
-                Companions(self._groups.position_move(positions), joined),
+                Companions(self._groups.commits.position_move(positions), joined),
             )
 
         caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
