@@ -183,6 +183,7 @@ class LogNode:
                 hit(Failpoint.TXN_STAGED)
             if append.rows:
                 self._rows_committed(append.rows)
+        self.read_budget.turns.note_commit()
         for vchannel in touched:
             if vchannel.followers:
                 vchannel.wake_followers()

@@ -287,7 +287,7 @@ class Scanner:
         merge = [
             (source.buffer[0].base_tick, source.index)
             for source in self._sources
-            if source.buffer or await self._fill(source, limit_tick)
+            if source.buffer or await self._fill(source, limit_tick, 0)
         ]
         heapq.heapify(merge)
         chosen: _Chosen = []
@@ -302,7 +302,7 @@ class Scanner:
                 chosen.append((source, entry, source.position))
                 page_bytes += entry.columns_bytes if isinstance(entry, EntryHeader) else len(entry.columns)
             source.position = Tick(entry.last_tick + 1)
-            if source.buffer or await self._fill(source, limit_tick):
+            if source.buffer or await self._fill(source, limit_tick, page_entries):
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
             else:
                 heapq.heappop(merge)
@@ -347,8 +347,11 @@ class Scanner:
         types = self._plan.broadcast_types if entry.broadcast_id else self._plan.message_types
         return types is None or entry.message_type == MIXED_TYPES or entry.message_type in types
 
-    async def _fill(self, source: ScanSource, limit_tick: int) -> bool:
-        """Read ahead on a source with an empty buffer; return whether it has anything below the limit."""
+    async def _fill(self, source: ScanSource, limit_tick: int, page_entries: int) -> bool:
+        """Read ahead on a source with an empty buffer; return whether it has anything below the limit.
+
+        ``page_entries`` is the number of entries that the page being collected has.
+        """
         assert not source.buffer
         end_tick = min(limit_tick, source.end_tick)
         vchannel = source.vchannel
@@ -357,7 +360,10 @@ class Scanner:
         check_not_trimmed(vchannel.name, source.position, vchannel.trim_tick)
         look_ahead = source.look_ahead
         source.look_ahead = min(2 * look_ahead, self._max_look_ahead)
-        recent = vchannel.ring.read(source.position, end_tick, look_ahead)
+        # From memory, about what the page needs: another read is cheap, whereas entries that wait in the buffers of
+        # many scans keep their columns in memory after the ring has evicted them.
+        at_most = min(look_ahead, max(_MIN_LOOK_AHEAD, 2 * page_entries))
+        recent = vchannel.ring.read(source.position, end_tick, at_most)
         if recent is not None:
             self._ring_reads.inc()
             source.buffer.extend(recent)

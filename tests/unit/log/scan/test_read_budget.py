@@ -252,3 +252,40 @@ def test_the_event_loop_is_busy_while_its_thread_uses_nearly_all_the_time() -> N
     # Without followers no tick is measured; the first one afterwards covers the time in between.
     now_s, used_s = now_s + 10.0, used_s + 1.0
     assert busy_ticks(0.5) == 0
+
+
+@pytest.mark.parametrize(
+    ("share", "ticks_per_commit", "is_busy"),
+    [
+        (0.45, 1, False), (0.55, 1, True), (0.85, 1, True),
+        # A commit in a quarter of the ticks counts as many.
+        (0.45, 4, False), (0.6, 4, True),
+        # In an eighth: the limit is half of the way between 0.9 and 0.5.
+        (0.6, 8, False), (0.8, 8, True),
+        (0.85, 0, False), (0.95, 0, True),
+    ],
+)  # fmt: skip
+def test_beside_appends_the_event_loop_is_busy_earlier(share: float, ticks_per_commit: int, *, is_busy: bool) -> None:
+    turns = FollowTurns()
+    settled = set()
+    for tick in range(1, 401):
+        if ticks_per_commit and tick % ticks_per_commit == 0:
+            turns.note_commit()
+        found = turns._is_busy(tick * FOLLOW_TICK_S, tick * share * FOLLOW_TICK_S)
+        # The first half is the time that the averages need.
+        if tick > 200:
+            settled.add(found)
+    assert settled == {is_busy}
+
+
+def test_after_the_last_append_crowds_have_the_whole_time_again() -> None:
+    turns = FollowTurns()
+    found = []
+    for tick in range(1, 401):
+        if tick <= 200:
+            turns.note_commit()
+        found.append(turns._is_busy(tick * FOLLOW_TICK_S, tick * 0.8 * FOLLOW_TICK_S))
+    # Without commits their share is a quarter after 34 ticks; the limit passes 0.8 at a sixteenth, after 68.
+    assert found[199]
+    assert all(found[200:260])
+    assert not any(found[275:])

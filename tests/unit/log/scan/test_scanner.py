@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tidelog_server.core.errors import ChannelNotExistError, PositionTrimmedError, ShutdownError, TidelogServerError
-from tidelog_server.core.limits import Limits
+from tidelog_server.core.limits import FOLLOW_TICK_S, Limits
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.scan.scanner import Page, Scanner, ScanPlan, ScanSource
 from tidelog_testing.parts.batches import a_batch
@@ -252,3 +252,44 @@ async def test_a_first_entry_of_few_large_messages_is_cut_between_them(count: in
         async with scanner(node, FOLLOW) as scan:
             pages = scan.pages()
             assert [ranges(await next_page(pages)) for _ in range(count)] == [[(at, at + 1)] for at in range(count)]
+
+
+async def test_appends_are_noted_by_the_turns_of_followers() -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        turns = node.log.read_budget.turns
+        busy = []
+        for tick in range(1, 201):
+            await node.append("a", a_batch(b"x"))
+            busy.append(turns._is_busy(tick * FOLLOW_TICK_S, tick * 0.7 * FOLLOW_TICK_S))
+        assert busy[-1]
+
+
+async def test_a_scan_of_small_pages_keeps_few_entries_of_the_ring() -> None:
+    async with running_node(FaultyStore()) as node:
+        ticks = await filled(node, 1_100)
+        source = ScanSource(0, *node.directory.find("a"), Tick(0))
+        longest = 0
+        async with node.vchannels.scanner([source], ONE_BY_ONE) as scan:
+            pages = scan.pages()
+            for tick in ticks[:1_000]:
+                page = await next_page(pages)
+                assert [piece.base_tick for piece in page.pieces] == [tick]
+                longest = max(longest, len(source.buffer))
+        # With pages of one entry a scan is up to three ahead, and one read from the ring has 16.
+        assert longest <= 16
+
+
+async def test_a_scan_of_large_pages_reads_the_ring_in_few_steps() -> None:
+    async with running_node(FaultyStore()) as node:
+        ticks = await filled(node, 1_100)
+        reads = node.log.metrics.scan_reads.labels("ring")
+        before = reads._value.get()
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            found: list[int] = []
+            while len(found) < len(ticks):
+                found += [piece.base_tick for piece in (await next_page(pages)).pieces]
+        assert found == ticks
+        # 16, then more with each read as long as a page takes all of it.
+        assert reads._value.get() - before <= 10
