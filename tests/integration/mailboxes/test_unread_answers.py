@@ -27,6 +27,9 @@ from tidelog_testing.parts.grpc_calls import running_server
 BODY: Final = b"x" * 20_000
 MESSAGES: Final = 2_000
 PER_FETCH: Final = 10
+ATTEMPTS: Final = 60
+MAX_ANSWER_S: Final = 0.06
+"""A client that leaves does so at this time at the latest, when the answers are under way."""
 # A scan or stream may use an eighth of a third of the node's memory for readers.
 PART_BYTES: Final = Limits().max_unread_bytes // 24
 # What gRPC and the client's own flow control hold besides.
@@ -48,8 +51,9 @@ async def test_answers_that_are_not_read_wait_for_memory_and_none_is_lost(tmp_pa
         operations = [pb.Operation(number=number, fetch=fetch) for number in range(MESSAGES // PER_FETCH)]
         await call.write(pb.OperateRequest(operations=operations))
         budget = server._log.read_budget
-        before = -1
-        while before != budget.used_bytes:
+        # The answers take memory until no more of them fit.
+        before = 0
+        while not before or before != budget.used_bytes:
             before = budget.used_bytes
             await asyncio.sleep(0.2)
         assert 0 < budget.used_bytes <= PART_BYTES + SPARE_BYTES
@@ -63,6 +67,35 @@ async def test_answers_that_are_not_read_wait_for_memory_and_none_is_lost(tmp_pa
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         assert budget.used_bytes == 0
+
+
+async def test_a_client_that_leaves_while_its_fetches_are_answered_leaves_no_error_and_no_memory(
+    tmp_path: Path,
+) -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    async with (
+        running_server(tmp_path) as server,
+        AsyncClient(server.grpc_endpoint) as client,
+        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
+    ):
+        jobs = client.mailbox("jobs")
+        await client.mailboxes.create("jobs")
+        for _ in range(0, MESSAGES, 100):
+            await jobs.send_many([BODY] * 100)
+        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
+        # The next attempt finds the messages again.
+        fetch = pb.FetchRequest(mailbox="jobs", max_messages=PER_FETCH, lease_ms=1)
+        for attempt in range(ATTEMPTS):
+            call = make_stub(channel).Operate()
+            numbers = range(MESSAGES // PER_FETCH)
+            await call.write(pb.OperateRequest(operations=[pb.Operation(number=each, fetch=fetch) for each in numbers]))
+            await asyncio.sleep(attempt / ATTEMPTS * MAX_ANSWER_S)
+            call.cancel()
+        async with asyncio.timeout(10):
+            while server._log.read_budget.used_bytes:
+                await asyncio.sleep(0.02)
+    assert unhandled == []
 
 
 async def test_large_messages_on_one_stream_are_read_as_they_are_answered(tmp_path: Path) -> None:

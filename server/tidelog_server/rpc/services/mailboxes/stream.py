@@ -120,23 +120,29 @@ class OperateStream:
         self._node.watchers.add(self._changed)
         try:
             async with self._group:
-                self._start(self._read(requests))
-                await self._write_until_idle()
-                await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
-                for task in self._tasks:
-                    task.cancel()
+                try:
+                    self._start(self._read(requests))
+                    await self._write_until_idle()
+                    await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
+                finally:
+                    # Ordering: before the group ends its tasks, because it refuses new ones from then on.
+                    self._close()
         finally:
             self._node.watchers.discard(self._changed)
-            self._is_closed = True
-            self._fetches.close()
-            for done in list(self._open):
-                # Fetches that wait must not lease messages for a client that has left.
-                done.cancel()
         if self._malformed is not None:
             raise self._malformed
         if not self._is_read_to_end:
             self._node.admission.check_serving()
             raise NodeStops
+
+    def _close(self) -> None:
+        self._is_closed = True
+        for done in list(self._open):
+            # Fetches that wait must not lease messages for a client that has left.
+            done.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._fetches.close()
 
     # -- Requests ------------------------------------------------------------------------------------------
 
