@@ -184,7 +184,10 @@ def restore(
     refused before it writes anything, unless --empty-mailboxes is given.
     """
     from tidelog_server.backup.folder import open_backup_folder
+    from tidelog_server.runtime.logging import configure_logging
 
+    # Warnings of the store go to stderr, and stdout has the records only.
+    configure_logging("warning", "auto")
     if to_tick is not None and to_time is not None:
         raise CommandError("--to-tick and --to-time are both given: use one of them", ExitCode.USAGE)
     last_tick = to_tick if to_time is None else _last_tick_before(parse_moment(to_time))
