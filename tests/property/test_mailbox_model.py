@@ -37,7 +37,7 @@ from tidelog_server.mailboxes.events import (
     replay_all,
     stored_message,
 )
-from tidelog_server.mailboxes.locks import LockEnd
+from tidelog_server.mailboxes.messages.locks import LockEnd
 from tidelog_server.mailboxes.operations import (
     LockFailures,
     Outgoing,

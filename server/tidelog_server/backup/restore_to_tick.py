@@ -84,7 +84,7 @@ class RestoreReport:
 
 
 class MailboxHistory(Protocol):
-    """Finds the state of the mailboxes of a log; ``mailboxes.node_wide.at_tick`` implements it."""
+    """Finds the state of the mailboxes of a log; ``mailboxes.at_tick`` implements it."""
 
     def at(self, log: StoredLog, records: Mapping[str, Versioned], tick: int) -> Sequence[MailboxAtTick]:
         """Return all mailboxes in the metadata ``records`` as of ``tick``, which no batch or transaction contains."""

@@ -216,7 +216,7 @@ def _restore(
 ) -> dict[str, object]:
     from tidelog_server.backup.restore import restore_copy, restore_with
     from tidelog_server.backup.restore_to_tick import RestoreReport, replay
-    from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
+    from tidelog_server.mailboxes.at_tick import MailboxHistory
     from tidelog_server.node import start_check
     from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 

@@ -82,7 +82,7 @@ class FetchCall(Call[Fetched]):
 class WaitingFetches:
     """Fetches that wait for messages, in the order in which they came.
 
-    Each leaves when it is served, its caller leaves, or its time is over. ``node_wide.bounds`` bounds their number.
+    Each leaves when it is served, its caller leaves, or its time is over. ``bounds`` bounds their number.
     """
 
     def __init__(self) -> None:

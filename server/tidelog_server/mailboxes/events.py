@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import LOCK_BYTES
-from tidelog_server.mailboxes.locks import LockEnd
-from tidelog_server.mailboxes.rows import NewRow
+from tidelog_server.mailboxes.messages.locks import LockEnd
+from tidelog_server.mailboxes.messages.rows import NewRow
 from tidelog_server.mailboxes.state import MailboxState
 
 

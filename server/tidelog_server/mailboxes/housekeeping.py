@@ -25,8 +25,8 @@ from tidelog_server.mailboxes.bodies import BodyReader
 from tidelog_server.mailboxes.calls import Call
 from tidelog_server.mailboxes.events import EventType, encode_relocated, stored_message
 from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.messages.rows import pick
 from tidelog_server.mailboxes.operations import Step
-from tidelog_server.mailboxes.rows import pick
 from tidelog_server.mailboxes.snapshot import PAGE_BYTES, FrozenState
 from tidelog_server.mailboxes.wanted import Wanted
 from tidelog_server.runtime.failpoints import Failpoint, hit

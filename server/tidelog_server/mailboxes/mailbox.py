@@ -27,11 +27,11 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import Blobs
 from tidelog_server.mailboxes.bodies import BodyBudget, RecentBodies
+from tidelog_server.mailboxes.bounds import Bounds
 from tidelog_server.mailboxes.calls import Call, FetchCall, PendingStep, WaitingFetches
 from tidelog_server.mailboxes.events import EventType
+from tidelog_server.mailboxes.figures import Figures
 from tidelog_server.mailboxes.loading import EventCodec, Loaded
-from tidelog_server.mailboxes.node_wide.bounds import Bounds
-from tidelog_server.mailboxes.node_wide.figures import Figures
 from tidelog_server.mailboxes.operations import MAX_OVERDUE, Fetched, RandomBytes, Step, bury, pass_time, reenqueue
 from tidelog_server.mailboxes.outbox import Outbox
 from tidelog_server.mailboxes.state import Tally

@@ -22,14 +22,14 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.mailboxes.blobs.store import BlobChannel, Blobs
 from tidelog_server.mailboxes.bodies import BodyBudget, BodyReader
+from tidelog_server.mailboxes.bounds import Bounds
 from tidelog_server.mailboxes.calls import Call
 from tidelog_server.mailboxes.dead_letters import Mover
 from tidelog_server.mailboxes.events import EventType
+from tidelog_server.mailboxes.figures import Figures
 from tidelog_server.mailboxes.housekeeping import Housekeeper
 from tidelog_server.mailboxes.loading import EventCodec, Loaded, load
 from tidelog_server.mailboxes.mailbox import Identity, MailboxContext, MailboxLog
-from tidelog_server.mailboxes.node_wide.bounds import Bounds
-from tidelog_server.mailboxes.node_wide.figures import Figures
 from tidelog_server.runtime.tasks import TaskOwner
 
 BODIES_BYTES: Final = 64 * MIB

@@ -47,10 +47,10 @@ from tidelog_server.core.ticks import LOGICAL_BITS, compose, physical_ms
 from tidelog_server.mailboxes.blobs.state import BlobState
 from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.events import PLAIN, EventType, Sent, encode_sent, row_of
-from tidelog_server.mailboxes.groups import group_memory_bytes
-from tidelog_server.mailboxes.locks import LockEnd
+from tidelog_server.mailboxes.messages.groups import group_memory_bytes
+from tidelog_server.mailboxes.messages.locks import LockEnd
+from tidelog_server.mailboxes.messages.rows import Rows, pick
 from tidelog_server.mailboxes.outbox import Outbox
-from tidelog_server.mailboxes.rows import Rows, pick
 from tidelog_server.mailboxes.state import MailboxState
 
 _PLAIN_MEMORY_BYTES: Final = ROW_MEMORY_BYTES + SMALL_ENTRY_MEMORY_BYTES

@@ -13,8 +13,8 @@ from tidelog_server.core.dedup_keys import hash_of, keys_of
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import DEDUP_HASH_BYTES, KIB, LOCK_BYTES
 from tidelog_server.core.mailboxes import MessageState
-from tidelog_server.mailboxes.locks import LockEnd
-from tidelog_server.mailboxes.rows import COLUMNS
+from tidelog_server.mailboxes.messages.locks import LockEnd
+from tidelog_server.mailboxes.messages.rows import COLUMNS
 from tidelog_server.mailboxes.state import MailboxState
 
 PAGE_BYTES: Final = 512 * KIB

@@ -14,10 +14,10 @@ from tidelog_server.core.dedup_keys import DedupKeys, hash_of
 from tidelog_server.core.limits import BLOB_REFERENCE_MEMORY_BYTES, ROW_MEMORY_BYTES
 from tidelog_server.core.mailboxes import DeliveryStatus, MessageState
 from tidelog_server.mailboxes.blobs.live import MessageBlobs
-from tidelog_server.mailboxes.groups import Groups, MessageGroup
-from tidelog_server.mailboxes.locks import LockEnd, Locks
-from tidelog_server.mailboxes.queues import Deadlines, ReadyQueue, needs_rebuild
-from tidelog_server.mailboxes.rows import MANY_ROWS, NewRow, Rows, consecutive, fill, pick
+from tidelog_server.mailboxes.messages.groups import Groups, MessageGroup
+from tidelog_server.mailboxes.messages.locks import LockEnd, Locks
+from tidelog_server.mailboxes.messages.queues import Deadlines, ReadyQueue, needs_rebuild
+from tidelog_server.mailboxes.messages.rows import MANY_ROWS, NewRow, Rows, consecutive, fill, pick
 
 # Plain integers: operations on members of an enumeration take longer.
 _AVAILABLE: Final = int(MessageState.AVAILABLE)

@@ -26,7 +26,7 @@ from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import RestoreReport, replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
+from tidelog_server.mailboxes.at_tick import MailboxHistory
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.loads.every_table import broadcast_until_killed
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load

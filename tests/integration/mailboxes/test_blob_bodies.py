@@ -28,8 +28,8 @@ from tidelog_server.backup.restore_to_tick import replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.limits import MAX_BLOB_BYTES, MIN_BLOB_BODY_BYTES
 from tidelog_server.mailboxes import housekeeping
+from tidelog_server.mailboxes.at_tick import MailboxHistory
 from tidelog_server.mailboxes.blobs.store import Blobs
-from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.commands import COMMAND

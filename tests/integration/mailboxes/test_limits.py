@@ -29,9 +29,8 @@ from tidelog_server.core.limits import (
     MAX_MAILBOX_BATCH,
     MIN_BLOB_BODY_BYTES,
 )
-from tidelog_server.mailboxes import mailbox
+from tidelog_server.mailboxes import bounds, mailbox
 from tidelog_server.mailboxes.blobs.state import blob_memory_bytes
-from tidelog_server.mailboxes.node_wide import bounds
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import (
     acknowledge,

@@ -24,8 +24,8 @@ from tidelog_server.backup.restore import restore_with
 from tidelog_server.backup.restore_to_tick import MailboxesLostError, RestoreReport, replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.mailboxes import housekeeping
+from tidelog_server.mailboxes.at_tick import MailboxHistory
 from tidelog_server.mailboxes.blobs import keeping
-from tidelog_server.mailboxes.node_wide.at_tick import MailboxHistory
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import acknowledge, create, eventually, fetch, mailbox_stub

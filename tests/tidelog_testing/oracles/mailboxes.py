@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidelog_server.core.mailboxes import DeliveryStatus, MailboxSettings, MessageState
 from tidelog_server.core.ticks import LOGICAL_BITS
-from tidelog_server.mailboxes.locks import LockEnd
+from tidelog_server.mailboxes.messages.locks import LockEnd
 
 WAITING = (MessageState.AVAILABLE, MessageState.DELAYED)
 MEMBERS = (*WAITING, MessageState.LEASED)

@@ -4,7 +4,7 @@ Method: the situations in which the first message of a group changes.
 """
 
 from tidelog_server.core.mailboxes import MailboxSettings, MessageState
-from tidelog_server.mailboxes.groups import Groups
+from tidelog_server.mailboxes.messages.groups import Groups
 from tidelog_server.mailboxes.operations import (
     Outgoing,
     Rejection,

@@ -3,7 +3,7 @@
 import pytest
 
 from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LEASE_MEMORY_BYTES, LOCK_BYTES, MAX_ENDED_LOCKS
-from tidelog_server.mailboxes.locks import LockEnd, Locks
+from tidelog_server.mailboxes.messages.locks import LockEnd, Locks
 
 
 def lock(number: int) -> bytes:

@@ -4,7 +4,7 @@ from random import Random
 
 from tidelog_server.core.limits import MAX_PRIORITY
 from tidelog_server.core.ticks import MAX_TICK
-from tidelog_server.mailboxes.queues import Deadlines, ReadyQueue, needs_rebuild
+from tidelog_server.mailboxes.messages.queues import Deadlines, ReadyQueue, needs_rebuild
 
 
 def drain(queue: ReadyQueue) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tidelog_server.core.mailboxes import DeliveryStatus, MessageState
-from tidelog_server.mailboxes.rows import COLUMNS, ROW_BYTES, NewRow, Rows, consecutive, fill, pick
+from tidelog_server.mailboxes.messages.rows import COLUMNS, ROW_BYTES, NewRow, Rows, consecutive, fill, pick
 
 ROWS = 3_000
 

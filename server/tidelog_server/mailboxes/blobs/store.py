@@ -24,8 +24,8 @@ from tidelog_server.mailboxes.blobs.live import LiveReferences
 from tidelog_server.mailboxes.blobs.log import BlobLog
 from tidelog_server.mailboxes.blobs.state import Blob, BlobState, chunks_of
 from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
+from tidelog_server.mailboxes.bounds import Bounds
 from tidelog_server.mailboxes.loading import EventCodec, Fold, load_fold, read_event
-from tidelog_server.mailboxes.node_wide.bounds import Bounds
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
