@@ -44,11 +44,8 @@ _LOWER: Final = (
 from tidelog_server.core import limits
 limits.MAX_PRODUCERS, limits.MAX_TXN_OUTCOMES, limits.MAX_TOMBSTONES = 16, 6, 6
 limits.MAX_APPS = limits.MAX_FINISHED_APPS = 6
-from tidelog_server.mailboxes import housekeeping
-from tidelog_server.mailboxes.blobs import keeping
-housekeeping.SNAPSHOT_AFTER_CHANGES = 150
-housekeeping.TRIM_ABOVE_BYTES, housekeeping.CLEAN_ABOVE_BYTES = 1 << 10, 4 << 10
-keeping.SNAPSHOT_AFTER_CHANGES, keeping.CLEAN_ABOVE_BYTES = 20, 64 << 10
+from tidelog_server.fold import keeping
+keeping.SNAPSHOT_AFTER_CHANGES, keeping.TRIM_ABOVE_BYTES, keeping.CLEAN_ABOVE_BYTES = 20, 1 << 10, 4 << 10
 """
     + _AS_IT_IS
 )

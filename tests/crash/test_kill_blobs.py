@@ -13,7 +13,7 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, BlobNotFoundError, Retry
-from tidelog_server.mailboxes.blobs.events import BlobEvent, decode_chunk
+from tidelog_server.blobs.events import BlobEvent, decode_chunk
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.servers.processes import ServerProcess
 

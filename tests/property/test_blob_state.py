@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
-from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES, MAX_BLOB_REFERENCES
-from tidelog_server.mailboxes.blobs.events import (
+from tidelog_server.blobs.events import (
     BlobEvent,
     Chunk,
     decode_blobs,
     decode_chunk,
     encode_blobs,
     encode_chunk,
-    replay_blob,
     replay_blobs,
 )
-from tidelog_server.mailboxes.blobs.live import LiveReferences
-from tidelog_server.mailboxes.blobs.state import BlobState, Copy, blob_memory_bytes, chunks_of
-from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
+from tidelog_server.blobs.live import LiveReferences
+from tidelog_server.blobs.state import BlobState, Copy, blob_memory_bytes, chunks_of
+from tidelog_server.blobs.step import NOBODY, BlobStep, Storer
+from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.errors.mailboxes import BlobNotExistError
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES, MAX_BLOB_REFERENCES
 
 CONTENTS = (b"", b"small", b"a" * BLOB_CHUNK_BYTES, b"b" * (2 * BLOB_CHUNK_BYTES + 1))
 KEYS = [hashlib.sha256(content).digest() for content in CONTENTS]
@@ -279,7 +278,7 @@ def test_a_chunk_is_decoded_as_it_was_encoded(key: bytes, data: bytes, number: i
 )
 def test_an_event_that_contradicts_the_others_is_data_loss(kind: int, payload: bytes) -> None:
     with pytest.raises(DataLossError):
-        replay_blob(BlobState(), 1, kind, payload)
+        replay_blobs(BlobState(), [(1, kind, payload)])
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x02\x00\x00\x00\x00", encode_blobs(BlobState()) + b"x"])

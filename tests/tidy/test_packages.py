@@ -18,6 +18,7 @@ from tidy.tree import ROOT, parsed, python_files, shown
 MAX_MODULES = 20
 MAX_MODULES_AT_THE_TOP_OF_THE_CLIENT = 12
 CLIENT = ROOT / "client"
+SERVER = ROOT / "server"
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -51,8 +52,9 @@ def test_no_package_directory_of_the_client_has_more_than_twenty_modules() -> No
     assert counts[CLIENT / "tidelog"] <= MAX_MODULES_AT_THE_TOP_OF_THE_CLIENT
 
 
-def test_no_module_of_the_client_imports_itself_through_others() -> None:
-    known = modules(CLIENT)
+@pytest.mark.parametrize("root", [CLIENT, SERVER])
+def test_no_module_imports_itself_through_others(root: Path) -> None:
+    known = modules(root)
     try:
         TopologicalSorter({name: set(imported(path, known)) for name, path in known.items()}).prepare()
     except CycleError as error:

@@ -10,12 +10,13 @@ import structlog
 
 from tidelog_server.core.errors import InvalidRequestError, TidelogServerError
 from tidelog_server.core.limits import MIB
-from tidelog_server.mailboxes.bodies import BodyReader
-from tidelog_server.mailboxes.calls import Call
+from tidelog_server.fold.calls import Call
+from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.events import EventType, Origin, Sent, encode_sent
 from tidelog_server.mailboxes.joint import JointPart, JointStep, write_jointly
-from tidelog_server.mailboxes.mailbox import MailboxContext, MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Step, give_away, receive
+from tidelog_server.mailboxes.reader import BodyReader
 from tidelog_server.mailboxes.wanted import Wanted
 from tidelog_server.runtime.failpoints import Failpoint, hit
 
@@ -27,24 +28,24 @@ _RETRY_S: Final = 1.0
 _MAX_RETRY_S: Final = 60.0
 _log = structlog.get_logger()
 
-OpenByName = Callable[[str], Awaitable[MailboxLog]]
+OpenByName = Callable[[str], Awaitable[Mailbox]]
 """Returns the open mailbox of a name. Raises TidelogServerError if this node does not own it."""
 
 
 class Mover:
     """Moves exhausted messages to the mailboxes for dead letters. Lives on the event loop."""
 
-    def __init__(self, context: MailboxContext, reader: BodyReader, open_by_name: OpenByName) -> None:
-        self._context = context
+    def __init__(self, node: LogNode, reader: BodyReader, open_by_name: OpenByName) -> None:
+        self._node = node
         self._reader = reader
         self._open_by_name = open_by_name
-        self._wanted = Wanted[MailboxLog]()
+        self._wanted = Wanted[Mailbox]()
         # Mailboxes whose last move failed, with the time of waiting, until a move succeeds.
-        self._delays_s: dict[MailboxLog, float] = {}
+        self._delays_s: dict[Mailbox, float] = {}
         # Those of them that wait.
-        self._waiting: set[MailboxLog] = set()
+        self._waiting: set[Mailbox] = set()
 
-    def look(self, log: MailboxLog) -> None:
+    def look(self, log: Mailbox) -> None:
         """Queue a mailbox that has exhausted messages. Called after each step, so it is cheap."""
         if log.state.exhausted and log.settings.dead_letter and log not in self._waiting:
             self._wanted.add(log)
@@ -60,7 +61,7 @@ class Mover:
             else:
                 self._delays_s.pop(log, None)
 
-    def _retry(self, log: MailboxLog, error: TidelogServerError) -> None:
+    def _retry(self, log: Mailbox, error: TidelogServerError) -> None:
         """Try again later: the messages stay exhausted."""
         if log.is_closed:
             self._delays_s.pop(log, None)
@@ -73,17 +74,17 @@ class Mover:
         self._waiting.add(log)
         asyncio.get_running_loop().call_later(delay_s, self._look_again, log)
 
-    def _look_again(self, log: MailboxLog) -> None:
+    def _look_again(self, log: Mailbox) -> None:
         self._waiting.discard(log)
         self.look(log)
 
-    async def _move_exhausted(self, log: MailboxLog) -> None:
+    async def _move_exhausted(self, log: Mailbox) -> None:
         while log.state.exhausted and log.settings.dead_letter and not log.is_closed:
             target = await self._open_by_name(log.settings.dead_letter)
             ids = list(islice(log.state.exhausted, MOVE_MESSAGES))
             await self.move(log, target, ids, EventType.DEAD_LETTERED)
 
-    async def move(self, source: MailboxLog, target: MailboxLog, message_ids: Sequence[int], kind: EventType) -> int:
+    async def move(self, source: Mailbox, target: Mailbox, message_ids: Sequence[int], kind: EventType) -> int:
         """Move messages that are not leased; return the number of those that were still there.
 
         Each write moves at most _MOVE_BYTES of bodies, but at least one message.
@@ -99,9 +100,7 @@ class Mover:
             )
         return sum([await self._move_part(source, target, part, kind) for part in _parts(source, message_ids)])
 
-    async def _move_part(
-        self, source: MailboxLog, target: MailboxLog, message_ids: Sequence[int], kind: EventType
-    ) -> int:
+    async def _move_part(self, source: Mailbox, target: Mailbox, message_ids: Sequence[int], kind: EventType) -> int:
         """Move messages in one write; return the number of those that were still there and not leased."""
         letters = await self._read(source, message_ids, is_dead=kind is EventType.DEAD_LETTERED)
         moved: list[int] = []
@@ -122,11 +121,11 @@ class Mover:
                 JointPart(target, Call(take, events=len(letters), size_bytes=size_bytes)),
             ]
         )
-        await write_jointly(self._context, joint)
+        await write_jointly(self._node, joint)
         hit(Failpoint.MAILBOX_MOVED)
         return len(moved)
 
-    async def _read(self, source: MailboxLog, message_ids: Sequence[int], *, is_dead: bool) -> dict[int, Sent]:
+    async def _read(self, source: Mailbox, message_ids: Sequence[int], *, is_dead: bool) -> dict[int, Sent]:
         """Return the messages as the other mailbox receives them."""
         letters = dict[int, Sent]()
         stored = await self._reader.messages(source, message_ids)
@@ -141,7 +140,7 @@ class Mover:
         return letters
 
 
-def _parts(source: MailboxLog, message_ids: Sequence[int]) -> list[list[int]]:
+def _parts(source: Mailbox, message_ids: Sequence[int]) -> list[list[int]]:
     """Return the messages of the mailbox in parts of at most _MOVE_BYTES of bodies, but at least one message."""
     rows, parts, size_bytes = source.state.rows, list[list[int]](), 0
     for message_id in message_ids:
@@ -155,6 +154,6 @@ def _parts(source: MailboxLog, message_ids: Sequence[int]) -> list[list[int]]:
     return parts
 
 
-def _is_movable(source: MailboxLog, message_id: int) -> bool:
+def _is_movable(source: Mailbox, message_id: int) -> bool:
     row = source.state.rows.find(message_id)
     return row >= 0 and not source.state.rows.until[row]

@@ -4,15 +4,19 @@ The type of a message is its EventType; all numbers are little-endian. See docs/
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import compress
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import LOCK_BYTES
+from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.fold.loading import Fold, Places
 from tidelog_server.mailboxes.messages.locks import LockEnd
 from tidelog_server.mailboxes.messages.rows import NewRow
+from tidelog_server.mailboxes.snapshot import decode_snapshot, freeze
 from tidelog_server.mailboxes.state import MailboxState
 
 
@@ -393,3 +397,39 @@ _APPLY: Final[Mapping[EventType, _Apply]] = {
     EventType.SNAPSHOT: lambda _, __, ___: None,
 }
 assert _APPLY.keys() == set(EventType)
+
+# Events of several messages: a tick, and the number of messages.
+_OF_SEVERAL: Final = frozenset(
+    (
+        EventType.LEASED, EventType.EXTENDED, EventType.CONFIRMED, EventType.REJECTED, EventType.LEASE_EXPIRED,
+        EventType.MESSAGE_EXPIRED, EventType.EXHAUSTED_BY_REJECTION, EventType.EXHAUSTED_BY_TIMEOUT, EventType.BURIED,
+        EventType.DEAD_LETTERED, EventType.REDRIVEN, EventType.MOVED,
+    )
+)  # fmt: skip
+
+
+def _places(state: MailboxState, wanted: Collection[Hashable] | None) -> Places:
+    rows = state.rows
+    if wanted is None:
+        return compress(zip(rows.ids, rows.places, strict=True), rows.live_flags())
+    found = ((each, rows.find(each)) for each in wanted if isinstance(each, int))
+    return ((message_id, rows.places[row]) for message_id, row in found if row >= 0)
+
+
+def _changes_of(kind: int, payload: bytes) -> int:
+    return int.from_bytes(payload[8:12], "little") if kind in _OF_SEVERAL else 1
+
+
+def _check(state: MailboxState, vchannel_id: int) -> None:
+    leased = state.rows.states.count(MessageState.LEASED)
+    if leased != len(state.locks):
+        raise DataLossError(
+            f"the mailbox of vchannel id {vchannel_id} has {leased} leased messages and {len(state.locks)} locks: "
+            "restore the server from a backup",
+            vchannel_id=vchannel_id,
+        )
+
+
+MAILBOX: Final = Fold(
+    "a mailbox", MailboxState, freeze, decode_snapshot, replay_all, EventType.SNAPSHOT, _places, _changes_of, _check
+)

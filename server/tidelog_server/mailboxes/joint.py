@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog_server.core.entries import NewEntry, TxnSpan
+from tidelog_server.fold.calls import Answers, Call
 from tidelog_server.log.append import Append
-from tidelog_server.mailboxes.calls import Call, PendingStep
-from tidelog_server.mailboxes.mailbox import FINISH_EVENTS, MailboxContext, MailboxLog
+from tidelog_server.log.node import LogNode
+from tidelog_server.mailboxes.mailbox import FINISH_EVENTS, Mailbox
 from tidelog_server.mailboxes.operations import Step
 from tidelog_server.runtime.failpoints import Failpoint, hit
 
@@ -23,7 +24,7 @@ class JointPart:
         check: Raises TidelogServerError if the part is refused. Its step adds no events.
     """
 
-    log: MailboxLog
+    log: Mailbox
     call: Call[Any]
     check: Callable[[Step], None] = lambda _: None
 
@@ -35,7 +36,7 @@ class JointPart:
     @property
     def ticks(self) -> int:
         """Maximum number of events of the part in all logs."""
-        return self.events + self.call.blob_events
+        return self.events + self.call.joined_events
 
 
 class JointStep:
@@ -52,7 +53,7 @@ class JointStep:
             part.call.detach()
         self._parts = parts
         # Parts that write events, to be settled.
-        self._pending: list[tuple[MailboxLog, PendingStep]] = []
+        self._pending: list[tuple[Mailbox, Answers]] = []
 
     @property
     def events(self) -> int:
@@ -68,7 +69,7 @@ class JointStep:
         """Raise TidelogServerError if a part is refused with ticks from ``base`` on. Nothing happened then."""
         for part in self._parts:
             part.log.check_open()
-            part.check(part.log.trial(base))
+            part.check(part.log.new_step(base, base))
             base += part.ticks
 
     def enter(self, base: int, first_tick: int) -> list[NewEntry]:
@@ -91,23 +92,21 @@ class JointStep:
         return entries
 
     def _enter(self, part: JointPart, base: int, txn: TxnSpan) -> list[NewEntry]:
-        log, call, pending = part.log, part.call, PendingStep()
+        log, call = part.log, part.call
         step = log.begin(base, base + part.events, with_time=False)
-        pending.answers.append((call, call.execute(step)))
+        answers: Answers = [(call, call.execute(step))]
         entries = log.finish(step, part.events, txn)
         if entries:
-            log.expect(pending)
-            self._pending.append((log, pending))
+            log.expect(answers)
+            self._pending.append((log, answers))
         else:
-            log.answer_later(pending)
-        # Waiting fetches may be served now.
-        log.wake()
+            log.answer_later(answers)
         return entries
 
     def settled(self, append: Append) -> None:
         """Answer the calls of all parts."""
-        for log, pending in self._pending:
-            log.settled(pending, append)
+        for log, answers in self._pending:
+            log.settled(answers, append)
 
     def results(self) -> list[Any]:
         """Return the results of the parts that are known, in order."""
@@ -122,13 +121,13 @@ class JointStep:
         return results
 
 
-async def write_jointly(context: MailboxContext, joint: JointStep) -> list[Any]:
+async def write_jointly(node: LogNode, joint: JointStep) -> list[Any]:
     """Write a joint step alone; return the results of its parts when they are durable.
 
     Raises:
         TidelogServerError: A part was refused, and nothing happened; or the log failed.
     """
-    oracle = context.node.shared.oracle
+    oracle = node.shared.oracle
     while True:
         await joint.prepare()
         base = oracle.try_allocate(joint.events)
@@ -138,6 +137,6 @@ async def write_jointly(context: MailboxContext, joint: JointStep) -> list[Any]:
     joint.check(base)
     entries = joint.enter(base, base)
     if entries:
-        context.node.committer.submit(Append(entries, True, joint.settled))
+        node.committer.submit(Append(entries, True, joint.settled))
         hit(Failpoint.MAILBOX_JOINT_SUBMITTED)
     return await joint.done()

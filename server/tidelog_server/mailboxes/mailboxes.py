@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from tidelog_server.blobs.store import BlobChannel, Blobs
 from tidelog_server.core.callers import Tenant
 from tidelog_server.core.errors import DataLossError, ShutdownError, TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
@@ -17,19 +18,22 @@ from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import DEFAULT_BLOB_GRACE_S, MIB
 from tidelog_server.core.names import mailbox_channel
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.fold.calls import Call
+from tidelog_server.fold.events import EventCodec
+from tidelog_server.fold.loading import Loaded, load
 from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
-from tidelog_server.mailboxes.blobs.store import BlobChannel, Blobs
-from tidelog_server.mailboxes.bodies import BodyBudget, BodyReader
+from tidelog_server.mailboxes.bodies import BodyBudget
 from tidelog_server.mailboxes.bounds import Bounds
-from tidelog_server.mailboxes.calls import Call
+from tidelog_server.mailboxes.catalog import MailboxRecord
 from tidelog_server.mailboxes.dead_letters import Mover
-from tidelog_server.mailboxes.events import EventType
+from tidelog_server.mailboxes.events import MAILBOX, EventType
 from tidelog_server.mailboxes.figures import Figures
 from tidelog_server.mailboxes.housekeeping import Housekeeper
-from tidelog_server.mailboxes.loading import EventCodec, Loaded, load
-from tidelog_server.mailboxes.mailbox import Identity, MailboxContext, MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox, Shared
+from tidelog_server.mailboxes.reader import BodyReader
+from tidelog_server.mailboxes.state import MailboxState
 from tidelog_server.runtime.tasks import TaskOwner
 
 BODIES_BYTES: Final = 64 * MIB
@@ -37,14 +41,14 @@ BODIES_BYTES: Final = 64 * MIB
 # The wall clock is compared with the event loop's this often; a greater difference than before means that it was set.
 _CLOCK_EVERY_S: Final = 1.0
 _CLOCK_MOVED_S: Final = 0.1
-Find = Callable[[str], tuple[Identity, Place]]
+Find = Callable[[str], tuple[MailboxRecord, Place]]
 """Returns the record and the vchannel of a mailbox. Raises MailboxNotExistError, NotOwnerError."""
 TenantOf = Callable[[str], Tenant]
 """Returns the tenant of the principal that created a channel."""
 _log = structlog.get_logger()
 
 
-class OpenMailboxes:
+class Mailboxes:
     """The mailboxes of this node that are open. Lives on the event loop."""
 
     def __init__(
@@ -59,20 +63,22 @@ class OpenMailboxes:
         self._tenant_of = tenant_of
         bounds = Bounds(lambda: node.admission.limits)
         self.blobs = Blobs(
-            node, tasks, readers, codec, channel, bounds=bounds, snapshot_of=self._snapshot_of, grace_s=blob_grace_s
-        )
-        self.context = MailboxContext(
+            node, tasks, readers, codec, channel,
+            check_memory=bounds.check_memory, charge=bounds.memory.add, snapshot_of=self._snapshot_of,
+            grace_s=blob_grace_s,
+        )  # fmt: skip
+        self.shared = Shared(
             node, tasks, codec, BodyBudget(BODIES_BYTES), os.urandom, self.blobs, Figures(node.metrics),
             bounds,
         )  # fmt: skip
         self.reader = BodyReader(node.store, codec, readers)
         self.housekeeper = Housekeeper(node, self.reader)
-        self.mover = Mover(self.context, self.reader, self.open)
+        self.mover = Mover(node, self.reader, self.open)
         self.blobs.are_references_known = self._are_references_known
         # Names of mailboxes whose messages may refer to blobs and are not known yet; None before ``open_all``.
         self._unread: set[str] | None = None
         # Opened mailboxes, and those that are being opened, by id. None has failed.
-        self._logs: dict[int, asyncio.Future[MailboxLog]] = {}
+        self._logs: dict[int, asyncio.Future[Mailbox]] = {}
         # Mailboxes whose logs are damaged, by id, with the damage. A restart reads them again.
         self._unloadable: dict[int, str] = {}
         bounds.mailboxes = lambda: len(self._logs) + len(self._unread or ())
@@ -120,9 +126,9 @@ class OpenMailboxes:
             if abs(now_s - offset_s) > _CLOCK_MOVED_S:
                 offset_s = now_s
                 for log in self.all_opened():
-                    log.clock_moved()
+                    log.arm_timer()
 
-    async def open(self, name: str) -> MailboxLog:
+    async def open(self, name: str) -> Mailbox:
         """Return the mailbox called ``name``, and load its state if it was not used since the start.
 
         Raises:
@@ -132,65 +138,66 @@ class OpenMailboxes:
         """
         # Loaded first, so that a step of the mailbox knows the blobs.
         await self.blobs.open()
-        identity, place = self._find(name)
-        if (damage := self._unloadable.get(identity.mailbox_id)) is not None:
+        record, place = self._find(name)
+        if (damage := self._unloadable.get(record.mailbox_id)) is not None:
             raise _unloadable(name, damage)
-        found = self._logs.get(identity.mailbox_id)
+        found = self._logs.get(record.mailbox_id)
         if found is not None and found.done():
             return found.result()
         if found is None:
             found = asyncio.get_running_loop().create_future()
-            self._logs[identity.mailbox_id] = found
-            self._tasks.start(f"mailbox-{identity.mailbox_id}", self._load(identity, place, found))
+            self._logs[record.mailbox_id] = found
+            self._tasks.start(f"mailbox-{record.mailbox_id}", self._load(record, place, found))
         # Shielded: other callers wait for it, too.
         return await asyncio.shield(found)
 
-    def opened_by_name(self, name: str) -> MailboxLog | None:
+    def opened_by_name(self, name: str) -> Mailbox | None:
         """Return the mailbox called ``name`` if it is open. Raises MailboxNotExistError, NotOwnerError."""
         return self.opened(self._find(name)[0].mailbox_id)
 
-    def opened(self, mailbox_id: int) -> MailboxLog | None:
+    def opened(self, mailbox_id: int) -> Mailbox | None:
         """Return a mailbox if it is open."""
         found = self._logs.get(mailbox_id)
         return found.result() if found is not None and found.done() else None
 
-    def all_opened(self) -> list[MailboxLog]:
+    def all_opened(self) -> list[Mailbox]:
         """Return the mailboxes that are open."""
         return [log for mailbox_id in self._logs if (log := self.opened(mailbox_id)) is not None]
 
-    def configured(self, identity: Identity) -> None:
+    def configured(self, record: MailboxRecord) -> None:
         """Apply changed settings, and record the change in the log of the mailbox."""
-        if (log := self.opened(identity.mailbox_id)) is not None:
-            log.settings = identity.settings
-        self._tasks.start("mailbox-configured", self._record_settings(identity))
+        if (log := self.opened(record.mailbox_id)) is not None:
+            log.settings = record.settings
+        self._tasks.start("mailbox-configured", self._record_settings(record))
 
-    async def _record_settings(self, identity: Identity) -> None:
-        payload = json.dumps(asdict(identity.settings), separators=(",", ":")).encode()
+    async def _record_settings(self, record: MailboxRecord) -> None:
+        payload = json.dumps(asdict(record.settings), separators=(",", ":")).encode()
         try:
-            log = await self.open(identity.name)
+            log = await self.open(record.name)
             await log.run(Call(lambda step: step.outbox.add(EventType.CONFIGURED, payload), 1, len(payload)))
         except TidelogServerError as error:
             # The record has the settings. The mailbox was deleted, or the log failed and reports that itself.
-            _log.warning("mailbox_settings_not_recorded", mailbox=identity.name, problem=error.message)
+            _log.warning("mailbox_settings_not_recorded", mailbox=record.name, problem=error.message)
 
-    def deleted(self, identity: Identity) -> None:
+    def deleted(self, record: MailboxRecord) -> None:
         """Refuse further operations on a deleted mailbox."""
-        if (log := self.opened(identity.mailbox_id)) is not None:
+        if (log := self.opened(record.mailbox_id)) is not None:
             log.close()
             log.state.blobs.detach()
-        self._read(identity.name)
+        self._read(record.name)
         # One that is being opened is closed then: ``_load`` does not find it any more.
-        self._logs.pop(identity.mailbox_id, None)
-        self._unloadable.pop(identity.mailbox_id, None)
+        self._logs.pop(record.mailbox_id, None)
+        self._unloadable.pop(record.mailbox_id, None)
 
     def refresh_metrics(self, *, per_mailbox: bool) -> None:
         """Update the metrics that are computed on demand; with ``per_mailbox``, also those of each mailbox."""
-        self.context.figures.refresh_metrics(self.all_opened(), self._node.clock.wall_ms(), per_mailbox=per_mailbox)
+        states = {log.name: log.state for log in self.all_opened()}
+        self.shared.figures.refresh_metrics(states, self._node.clock.wall_ms(), per_mailbox=per_mailbox)
         metrics = self._node.metrics
         metrics.mailboxes_unloadable.set(len(self._unloadable))
-        metrics.mailbox_waiting_fetches.set(self.context.bounds.waiting.total)
-        metrics.mailbox_memory_bytes.set(self.context.bounds.memory.total)
-        metrics.mailbox_recent_bytes.set(self.context.budget.size_bytes)
+        metrics.mailbox_waiting_fetches.set(self.shared.bounds.waiting.total)
+        metrics.mailbox_memory_bytes.set(self.shared.bounds.memory.total)
+        metrics.mailbox_recent_bytes.set(self.shared.budget.size_bytes)
 
     async def open_all(self, names: Sequence[str]) -> None:
         """Open mailboxes one after another, so that their leases end in time. Damaged ones are skipped."""
@@ -213,57 +220,57 @@ class OpenMailboxes:
         if self._unread:
             self._unread.discard(name)
 
-    def _opened_or_none(self, name: str) -> MailboxLog | None:
+    def _opened_or_none(self, name: str) -> Mailbox | None:
         try:
             return self.opened_by_name(name)
         except TidelogServerError:
             return None
 
-    async def _load(self, identity: Identity, place: Place, opened: "asyncio.Future[MailboxLog]") -> None:
+    async def _load(self, record: MailboxRecord, place: Place, opened: "asyncio.Future[Mailbox]") -> None:
         try:
             loaded = await asyncio.get_running_loop().run_in_executor(
                 self._readers, load, self._node.store, self._codec, place.vchannel.vchannel_id,
-                self._snapshot_of(place.vchannel.vchannel_id),
+                self._snapshot_of(place.vchannel.vchannel_id), MAILBOX,
             )  # fmt: skip
-            log = self._opened(identity, place, loaded)
+            log = self._opened(record, place, loaded)
         except TidelogServerError as error:
             if isinstance(error, DataLossError):
-                self._unloadable[identity.mailbox_id] = error.message
-                error = _unloadable(identity.name, error.message)
-            self._not_opened(identity, opened, error)
+                self._unloadable[record.mailbox_id] = error.message
+                error = _unloadable(record.name, error.message)
+            self._not_opened(record, opened, error)
         except BaseException as error:
             if isinstance(error, KeyError) and place.log.is_closed:
                 # The store has dropped the log of a deleted mailbox.
-                self._not_opened(identity, opened, MailboxNotExistError(identity.name))
+                self._not_opened(record, opened, MailboxNotExistError(record.name))
                 return
-            self._not_opened(identity, opened, ShutdownError() if isinstance(error, asyncio.CancelledError) else error)
+            self._not_opened(record, opened, ShutdownError() if isinstance(error, asyncio.CancelledError) else error)
             raise
         else:
             opened.set_result(log)
 
-    def _not_opened(self, identity: Identity, opened: "asyncio.Future[MailboxLog]", error: BaseException) -> None:
+    def _not_opened(self, record: MailboxRecord, opened: "asyncio.Future[Mailbox]", error: BaseException) -> None:
         # Damage lasts until a restart; after other errors, the next call tries again.
-        if self._logs.get(identity.mailbox_id) is opened:
-            del self._logs[identity.mailbox_id]
+        if self._logs.get(record.mailbox_id) is opened:
+            del self._logs[record.mailbox_id]
         opened.set_exception(error)
         # Retrieved here, in case that no caller waits any more.
         opened.exception()
 
-    def _opened(self, identity: Identity, place: Place, loaded: Loaded) -> MailboxLog:
+    def _opened(self, record: MailboxRecord, place: Place, loaded: Loaded[MailboxState]) -> Mailbox:
         """Return the mailbox that was loaded. Raises MailboxNotExistError if it was deleted meanwhile."""
-        current, _ = self._find(identity.name)
-        if current.mailbox_id != identity.mailbox_id:
-            raise MailboxNotExistError(identity.name)
+        current, _ = self._find(record.name)
+        if current.mailbox_id != record.mailbox_id:
+            raise MailboxNotExistError(record.name)
         # With the settings of now: they may have changed while the log was read.
         tenant = self._tenant_of(mailbox_channel(current.mailbox_id))
-        log = MailboxLog(self.context, current, place, loaded, tenant)
+        log = Mailbox(self.shared, current, place, loaded, tenant)
         log.on_step = self._look
         log.state.blobs.attach(self.blobs.live.count)
-        self._read(identity.name)
+        self._read(record.name)
         self._look(log)
         return log
 
-    def _look(self, log: MailboxLog) -> None:
+    def _look(self, log: Mailbox) -> None:
         self.housekeeper.look(log)
         self.mover.look(log)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from tidelog_server.blobs.state import BlobState
+from tidelog_server.blobs.step import BlobStep
 from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError, TidelogServerError
 from tidelog_server.core.errors.mailboxes import (
     AlreadyAcknowledgedError,
@@ -44,8 +46,6 @@ from tidelog_server.core.message_checks import (
     check_text,
 )
 from tidelog_server.core.ticks import LOGICAL_BITS, compose, physical_ms
-from tidelog_server.mailboxes.blobs.state import BlobState
-from tidelog_server.mailboxes.blobs.step import BlobStep
 from tidelog_server.mailboxes.events import PLAIN, EventType, Sent, encode_sent, row_of
 from tidelog_server.mailboxes.messages.groups import group_memory_bytes
 from tidelog_server.mailboxes.messages.locks import LockEnd
@@ -195,10 +195,10 @@ def pass_time(step: Step) -> None:
     """
     state = step.state
     state.advance(step.now)
-    for message_id in state.overdue_leases(MAX_OVERDUE):
+    for message_id in state.order.overdue_leases(MAX_OVERDUE, state.now):
         row = state.rows.find(message_id)
         _give_back(step, message_id, LockEnd.EXPIRED, state.rows.until[row], None)
-    expired = state.overdue_messages(MAX_OVERDUE)
+    expired = state.order.overdue_messages(MAX_OVERDUE, state.now)
     if expired:
         step.outbox.add_ids(EventType.MESSAGE_EXPIRED, expired)
         state.expired(expired)
@@ -417,7 +417,7 @@ def fetch(step: Step, max_messages: int, lease_ms: int, max_bytes: int) -> Fetch
     state, until = step.state, step.now + _ticks(lease_ms)
     if state.is_paused:
         return Fetched((), until)
-    at = state.take(min(max_messages, step.settings.max_in_flight - state.leases), max_bytes)
+    at = state.order.take(min(max_messages, step.settings.max_in_flight - state.leases), max_bytes, state.now)
     if not at:
         return Fetched((), until)
     lock_ids = struct.unpack(f"{LOCK_BYTES}s" * len(at), step.random_bytes(LOCK_BYTES * len(at)))

@@ -7,45 +7,33 @@ tick.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tidelog_server.fold import events
 from tidelog_server.mailboxes.events import EventType, Leased, MessageIds, encode_ids, encode_leased
 
 _Open = tuple[EventType, int]
 
 
-class Outbox:
-    """The events of one step.
+class Outbox(events.Outbox):
+    """The events of one step. Its changes are the number of messages that they concern.
 
     Events of the same kind that follow one another share a message of the log.
 
     Attributes:
-        base: Tick of the first message.
-        types, payloads: The messages.
-        changes: Number of messages that the events concern; a replay takes time for each.
-        size_bytes: Bytes of the payloads.
         numbers: Number of messages that each kind of event concerns, as of ``close``; messages of another mailbox are
             not counted as sent.
         duplicates: Messages that were sent before, and were not added again.
     """
 
-    __slots__ = (
-        "_ids", "_locks", "_open", "base", "changes", "duplicates", "numbers", "payloads", "size_bytes", "types",
-    )  # fmt: skip
+    __slots__ = ("_ids", "_locks", "_open", "duplicates", "numbers")
 
     def __init__(self, base: int) -> None:
-        self.base = base
-        self.types: list[int] = []
-        self.payloads: list[bytes] = []
-        self.size_bytes = 0
-        self.changes = 0
-        self.numbers: dict[EventType, int] = {}
+        super().__init__(base)
+        self.numbers: dict[int, int] = {}
         self.duplicates = 0
         # The event that further ones of its kind may join, and what it has so far.
         self._open: _Open | None = None
         self._ids: list[int] = []
         self._locks: list[bytes] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.payloads) or self._open is not None
 
     @property
     def next_tick(self) -> int:
@@ -53,12 +41,13 @@ class Outbox:
         self.close()
         return self.base + len(self.payloads)
 
-    def add(self, kind: EventType, payload: bytes, messages: int = 0) -> None:
+    def add(self, kind: int, payload: bytes, messages: int = 0) -> int:
         """Add an event that shares its message with no other, and concerns a number of ``messages``."""
         self.close()
         self._put(kind, payload)
         if messages:
             self._number(kind, messages)
+        return self.base + len(self.payloads) - 1
 
     def add_sent(self, payloads: Sequence[bytes], *, is_moved: bool = False) -> None:
         """Add sent messages, or with ``is_moved`` those of another mailbox; the first one has ``next_tick``."""
@@ -66,7 +55,6 @@ class Outbox:
         self.types += (EventType.SENT,) * len(payloads)
         self.changes += len(payloads)
         self.payloads += payloads
-        self.size_bytes += sum(map(len, payloads))
         if not is_moved:
             self._number(EventType.SENT, len(payloads))
 
@@ -99,13 +87,12 @@ class Outbox:
             self.close()
             self._open = event
 
-    def _number(self, kind: EventType, messages: int) -> None:
+    def _number(self, kind: int, messages: int) -> None:
         self.numbers[kind] = self.numbers.get(kind, 0) + messages
 
-    def _put(self, kind: EventType, payload: bytes) -> None:
+    def _put(self, kind: int, payload: bytes) -> None:
         self.types.append(kind)
         self.payloads.append(payload)
-        self.size_bytes += len(payload)
 
 
 # Messages of one event; a further one begins another event. The limit keeps a message of the log small.

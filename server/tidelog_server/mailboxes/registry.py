@@ -39,7 +39,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 _OWNER: Final = Owner(role="mailbox")
 
 
-class Mailboxes:
+class Registry:
     """The mailboxes of this node, or of the whole cluster. Lives on the event loop.
 
     Attributes:

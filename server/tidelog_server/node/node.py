@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
+from tidelog_server.blobs.store import BlobChannel
 from tidelog_server.broadcast.service import Broadcasts
 from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.channels.catalog import ROOT, Catalog
@@ -17,6 +18,7 @@ from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import ChannelNotExistError
 from tidelog_server.core.limits import DEFAULT_BLOB_GRACE_S
 from tidelog_server.core.names import BLOB_CHANNEL
+from tidelog_server.fold.events import EventCodec
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.lag import LagMeter
 from tidelog_server.journals.journals import Journals
@@ -24,10 +26,8 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.protocols import Place
 from tidelog_server.log.scan.planner import ScanPlanner
-from tidelog_server.mailboxes.blobs.store import BlobChannel
-from tidelog_server.mailboxes.loading import EventCodec
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
-from tidelog_server.mailboxes.registry import Mailboxes
+from tidelog_server.mailboxes.mailboxes import Mailboxes
+from tidelog_server.mailboxes.registry import Registry
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore, SharedMetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
@@ -56,7 +56,7 @@ class Node:
     ) -> None:
         self.log = log
         self.cluster: Cluster | None = None
-        self.opened_mailboxes: OpenMailboxes | None = None
+        self.opened_mailboxes: Mailboxes | None = None
         self._tasks = tasks
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self.directory = Directory(log)
@@ -72,7 +72,7 @@ class Node:
             retainer=self._retainer, groups=self.groups.on_channels, transactions=self.transactions,
         )  # fmt: skip
         self.journals = Journals(log, tasks, self.directory, self.lifecycle)
-        self.mailboxes = Mailboxes(log, tasks, self.directory, self.lifecycle)
+        self.mailboxes = Registry(log, tasks, self.directory, self.lifecycle)
         self.planner: ScanPlanner
         self.lag_meter: LagMeter
         self._broadcasts: Broadcasts | None = None
@@ -141,10 +141,10 @@ class Node:
         assert self._broadcasts is not None
         return self._broadcasts
 
-    def open_mailboxes(self, codec: EventCodec) -> OpenMailboxes:
+    def open_mailboxes(self, codec: EventCodec) -> Mailboxes:
         """Serve the mailboxes of this node, and load them in the background. Only after ``open``, once."""
         channel = BlobChannel(self._find_blobs, lambda: self.lifecycle.ensure_system_channel(BLOB_CHANNEL))
-        mailboxes = OpenMailboxes(
+        mailboxes = Mailboxes(
             self.log,
             self._tasks,
             self._readers,

@@ -32,7 +32,7 @@ from tidelog_server.core.limits import (
     MIB,
     Limits,
 )
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
@@ -46,7 +46,7 @@ from tidelog_server.rpc.services.cluster import ClusterService
 from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.groups import GroupService
 from tidelog_server.rpc.services.journals import JournalService
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.service import MailboxService
 from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
 from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
@@ -261,13 +261,13 @@ class RpcServer:
 
 
 def _services(
-    node: Node, opened: OpenMailboxes, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool
+    node: Node, opened: Mailboxes, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool
 ) -> tuple[Any, ...]:
     """Return the services, in the order of _SERVICES, each with the features that it needs."""
     log, directory, vchannels, transactions, groups = (
         node.log, node.directory, node.vchannels, node.transactions, node.groups
     )  # fmt: skip
-    mailboxes = MailboxCalls(opened, node.mailboxes.name_of)
+    mailboxes = MessageCalls(opened, node.mailboxes.name_of)
     joins = MailboxTransactions(mailboxes)
     append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs_by_default=syncs_by_default)
     scan = ScanCalls(directory, vchannels, node.planner, log)

@@ -13,7 +13,10 @@ VARIABLE: Final = "TIDELOG_FAILPOINT"
 
 
 class Failpoint(StrEnum):
-    """Failpoints: those of the write path, in the order in which an append hits them, then those of other calls."""
+    """Failpoints: those of the write path, in the order in which an append hits them, then those of other calls.
+
+    Those of steps, snapshots and copies of mailboxes are hit by those of the blobs, too.
+    """
 
     BEFORE_WRITE = "before_write"
     AFTER_WRITE_BEFORE_SYNC = "after_write_before_sync"

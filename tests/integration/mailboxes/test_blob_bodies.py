@@ -25,11 +25,12 @@ from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import open_backup_folder
 from tidelog_server.backup.restore_to_tick import replay
+from tidelog_server.blobs.store import Blobs
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.limits import MAX_BLOB_BYTES, MIN_BLOB_BODY_BYTES
-from tidelog_server.mailboxes import housekeeping
+from tidelog_server.fold import keeping
+from tidelog_server.fold.calls import Call
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.mailboxes.blobs.store import Blobs
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.commands import COMMAND
@@ -190,7 +191,7 @@ async def test_a_message_whose_blob_is_missing_is_delivered_and_stays_leased(tmp
     async with mailboxes(tmp_path) as at:
         await at.send(LARGE, b"other")
         log = await at.blobs.create()
-        await log.run(lambda step: step.collect([KEY]), 1)
+        await log.run(Call(lambda step: step.collect([KEY]), 1))
         missing, other = await at.fetch(lease_ms=60_000)
         assert (missing.body, missing.blob_is_missing, missing.blob_key) == (b"", True, KEY)
         assert (other.body, other.blob_is_missing) == (b"other", False)
@@ -230,8 +231,8 @@ async def test_expired_messages_release_their_blobs(tmp_path: Path) -> None:
 async def test_housekeeping_does_not_count_blobs_as_content_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "CLEAN_ABOVE_BYTES", 0)
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 0)
+    monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", 0)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 0)
     async with mailboxes(tmp_path) as at:
         await at.send(*[LARGE] * 3)
         opened = at.server._node.opened_mailboxes
@@ -336,7 +337,7 @@ async def test_the_client_delivers_a_message_whose_body_is_missing(tmp_path: Pat
         key = await client.blobs.put(HUGE)
         await mailbox.send_many([OutgoingMessage(b"", blob_key=key)])
         log = await at.blobs.create()
-        await log.run(lambda step: step.collect([key]), 1)
+        await log.run(Call(lambda step: step.collect([key]), 1))
         [delivery] = await mailbox.fetch()
         assert (delivery.body, delivery.is_body_missing) == (b"", True)
         await delivery.ack()
@@ -353,7 +354,7 @@ async def test_the_client_peeks_at_bodies_beyond_those_of_an_answer(tmp_path: Pa
         assert not any(each.is_body_missing for each in peeked)
         missing = hashlib.sha256(bodies[2]).digest()
         log = await at.blobs.create()
-        await log.run(lambda step: step.collect([missing]), 1)
+        await log.run(Call(lambda step: step.collect([missing]), 1))
         assert [(each.body, each.is_body_missing) for each in await mailbox.peek()] == [
             (b"", True) if body == bodies[2] else (body, False) for body in bodies
         ]
@@ -376,7 +377,7 @@ async def test_a_worker_does_not_confirm_a_message_whose_body_is_missing(tmp_pat
         key = await client.blobs.put(LARGE)
         [sent] = await mailbox.send_many([OutgoingMessage(b"", blob_key=key)])
         log = await at.blobs.create()
-        await log.run(lambda step: step.collect([key]), 1)
+        await log.run(Call(lambda step: step.collect([key]), 1))
         seen: list[tuple[int, bytes, bool]] = []
         running, came_twice = asyncio.get_running_loop(), asyncio.Event()
 
@@ -418,7 +419,7 @@ async def test_the_command_does_not_confirm_a_message_whose_body_is_missing(tmp_
     async with mailboxes(tmp_path) as at:
         await at.send(LARGE, b"other")
         log = await at.blobs.create()
-        await log.run(lambda step: step.collect([KEY]), 1)
+        await log.run(Call(lambda step: step.collect([KEY]), 1))
         command = ("mailbox", "fetch", "jobs", "-n", "2", "--lease", "1m", "--ack")
         program = await asyncio.create_subprocess_exec(
             *COMMAND, *command, "--endpoint", at.server.grpc_endpoint,

@@ -28,11 +28,11 @@ from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import open_backup_folder
 from tidelog_server.backup.restore import restore_copy
+from tidelog_server.blobs.events import BlobEvent
+from tidelog_server.blobs.store import Blobs
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_BYTES
-from tidelog_server.mailboxes.blobs import keeping
-from tidelog_server.mailboxes.blobs.events import BlobEvent
-from tidelog_server.mailboxes.blobs.store import Blobs
+from tidelog_server.fold import keeping
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.secured import secured_server
 
@@ -123,6 +123,7 @@ async def test_blobs_and_references_survive_restarts_snapshots_and_trims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", 0)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 0)
     async with blob_client(tmp_path) as (client, blobs):
         keys = [await client.blobs.put(content) for content in CONTENTS]
         for key in keys:

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tidelog_server.mailboxes.housekeeping import LOG_SLACK_BYTES
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.fold.keeping import LOG_SLACK_BYTES
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
@@ -44,12 +44,12 @@ async def mailboxes_on(folder: Path, shared: SharedMemory) -> AsyncIterator[Mail
         yield node
 
 
-def kept_bytes(node: MailboxNode, log: MailboxLog) -> int:
+def kept_bytes(node: MailboxNode, log: Mailbox) -> int:
     tail = node.node.log.store.tail(log.place.vchannel.vchannel_id)
     return tail.columns_bytes - tail.trimmed_bytes
 
 
-def allowed_bytes(log: MailboxLog) -> int:
+def allowed_bytes(log: Mailbox) -> int:
     # A batch and a page may be on their way.
     return 2 * (log.state.body_bytes + log.snapshot_bytes) + LOG_SLACK_BYTES + 4 * BATCH * BODY_BYTES
 
@@ -59,7 +59,7 @@ def old_messages() -> Iterator[Outgoing]:
         yield Outgoing(b"old %d" % number * 200, {"number": f"{number}"}, delay_ms=HOUR_MS)
 
 
-async def cycle(log: MailboxLog, body: bytes) -> None:
+async def cycle(log: Mailbox, body: bytes) -> None:
     """Send, fetch and confirm a batch."""
     await log.run(sending(*[body] * BATCH))
     await log.run(acking(locks_of(await log.run(fetching(BATCH)))))
@@ -83,7 +83,7 @@ async def test_the_log_stays_below_twice_the_messages_and_a_constant(tmp_path: P
         # More than the log ever had: it was trimmed and copied.
         assert largest < MESSAGES * BODY_BYTES / 2
         assert log.place.vchannel.trim_tick > min(kept)
-        node.mailboxes.context.budget.shrink(0)
+        node.mailboxes.shared.budget.shrink(0)
         assert await read(node, log, kept) == bodies_of(kept)
         await asyncio.wait_for(node.mailboxes.housekeeper.keep(log), 60)
         await until(lambda: not node.mailboxes.housekeeper._wanted)
@@ -98,8 +98,6 @@ def bodies_of(kept: dict[int, Outgoing]) -> dict[int, tuple[bytes, dict[str, str
     return {message_id: (message.body, dict(message.headers)) for message_id, message in kept.items()}
 
 
-async def read(
-    node: MailboxNode, log: MailboxLog, kept: dict[int, Outgoing]
-) -> dict[int, tuple[bytes, dict[str, str]]]:
+async def read(node: MailboxNode, log: Mailbox, kept: dict[int, Outgoing]) -> dict[int, tuple[bytes, dict[str, str]]]:
     found = await node.mailboxes.reader.messages(log, list(kept))
     return {message_id: (message.body, dict(message.headers)) for message_id, message in found.items()}

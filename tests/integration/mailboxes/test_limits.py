@@ -20,6 +20,7 @@ from tidelog.v1 import mailbox_service_pb2_grpc, wal_service_pb2_grpc
 from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
+from tidelog_server.blobs.state import blob_memory_bytes
 from tidelog_server.core.limits import (
     BLOB_TENANT_MEMORY_BYTES,
     DEDUP_KEY_MEMORY_BYTES,
@@ -30,7 +31,6 @@ from tidelog_server.core.limits import (
     MIN_BLOB_BODY_BYTES,
 )
 from tidelog_server.mailboxes import bounds, mailbox
-from tidelog_server.mailboxes.blobs.state import blob_memory_bytes
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import (
     acknowledge,

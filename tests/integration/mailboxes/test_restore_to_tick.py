@@ -23,9 +23,8 @@ from tidelog_server.backup.manifest import Manifest
 from tidelog_server.backup.restore import restore_with
 from tidelog_server.backup.restore_to_tick import MailboxesLostError, RestoreReport, replay
 from tidelog_server.commands.backup import _create
-from tidelog_server.mailboxes import housekeeping
+from tidelog_server.fold import keeping
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.mailboxes.blobs import keeping
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import acknowledge, create, eventually, fetch, mailbox_stub
@@ -171,7 +170,7 @@ async def test_every_state_comes_back(tmp_path: Path) -> None:
 async def test_a_mailbox_that_was_trimmed_is_restored_from_a_tick_on_and_refused_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 1)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 1)
     acts = [*WORK, empty, keep_house, *WORK]
     backups, manifest, noted = await backed_up(tmp_path, acts)
     early, late = noted[: len(WORK)], noted[len(WORK) + 1 :]
@@ -192,7 +191,7 @@ async def empty(_: Server, stub: Any) -> None:
 async def test_a_refused_restore_tells_the_tick_from_which_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 1)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 1)
     # The second housekeeping trims the body of a message that was there at the time of the first one.
     acts = [send, keep_house, confirm_one, confirm_one, keep_house, send]
     backups, manifest, noted = await backed_up(tmp_path, acts)
@@ -224,6 +223,7 @@ async def test_bodies_in_the_blob_store_come_back_unless_they_were_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", 0)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 0)
     acts = [send_large, empty, keep_blobs, send_large, lease_one]
     backups, manifest, noted = await backed_up(tmp_path, acts)
     assert b"x" * 100_000 in noted[0].shown["jobs"][1][0]
@@ -248,7 +248,7 @@ async def lease_one(_: Server, stub: Any) -> None:
 async def test_mailboxes_whose_messages_are_lost_are_restored_empty_if_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 1)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 1)
     backups, manifest, noted = await backed_up(tmp_path, [send, lease, empty, keep_house, send])
     async with restored(backups, manifest, tmp_path / "a", noted[1].tick, may_empty=True) as (report, stub):
         assert report.emptied_mailboxes == ["dead", "jobs"]
@@ -260,7 +260,7 @@ async def test_mailboxes_whose_messages_are_lost_are_restored_empty_if_asked(
 
 
 async def test_a_mailbox_that_was_created_later_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 1)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 1)
 
     async def create_later(server: Server, stub: Any) -> None:
         # So that the mailbox is created in a later millisecond than the tick before.

@@ -21,7 +21,7 @@ from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MIB, Limits
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_testing.parts.grpc_calls import running_server
 
 BODY: Final = b"x" * 20_000
@@ -122,7 +122,7 @@ async def test_large_messages_on_one_stream_are_read_as_they_are_answered(tmp_pa
         assert (await client.mailbox("jobs").counts()).available == 5_000
 
 
-def turns_of(log: MailboxLog, method: str, calls: int) -> list[int]:
+def turns_of(log: Mailbox, method: str, calls: int) -> list[int]:
     """Return the turns of the event loop in which a method of a mailbox is called; it is complete after ``calls``."""
     turns, turn, called, loop = list[int](), 0, getattr(log, method), asyncio.get_running_loop()
 
@@ -238,7 +238,7 @@ async def test_transactions_of_one_message_with_many_messages_let_other_work_run
         await client.mailboxes.create("a")
         opened = server._node.opened_mailboxes
         assert opened is not None
-        turns = turns_of(await opened.open("a"), "trial", count)
+        turns = turns_of(await opened.open("a"), "begin", count)
         send = pb.SendRequest(mailbox="a", messages=[pb.OutgoingMessage()] * MAX_MAILBOX_BATCH)
         part = wal_pb.TransactionPart(vchannel="results/0", batches=[columns_to_wire(encode_payloads([b"result"]))])
         transaction = wal_pb.Transaction(parts=[part], sends=[send])

@@ -109,10 +109,10 @@ async def write_snapshots(server: Server, mailboxes: Iterable[str], *, trims: bo
     opened = server._node.opened_mailboxes
     assert opened is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidelog_server.mailboxes.blobs.keeping.SNAPSHOT_AFTER_CHANGES", 0)
-        patch.setattr("tidelog_server.mailboxes.blobs.keeping._SNAPSHOT_RATIO", 0)
+        patch.setattr("tidelog_server.fold.keeping.SNAPSHOT_AFTER_CHANGES", 0)
+        patch.setattr("tidelog_server.fold.keeping._SNAPSHOT_RATIO", 0)
         if trims:
-            patch.setattr("tidelog_server.mailboxes.housekeeping.TRIM_ABOVE_BYTES", 0)
+            patch.setattr("tidelog_server.fold.keeping.TRIM_ABOVE_BYTES", 0)
             patch.setattr(opened.blobs, "_grace_ticks", 0)
         for name in mailboxes:
             await opened.housekeeper.keep(await opened.open(name))

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from tidelog_server.core.callers import NO_TENANT
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.fold.calls import Call
+from tidelog_server.fold.loading import Loaded, load
 from tidelog_server.fold.rows import SNAPSHOTS
-from tidelog_server.mailboxes.calls import Call, FetchCall
-from tidelog_server.mailboxes.loading import Loaded, load
-from tidelog_server.mailboxes.mailbox import MailboxLog
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.events import MAILBOX
+from tidelog_server.mailboxes.mailbox import Mailbox
+from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.mailboxes.operations import (
     Fetched,
     LockFailures,
@@ -24,12 +25,14 @@ from tidelog_server.mailboxes.operations import (
     send,
     send_bodies,
 )
-from tidelog_server.mailboxes.snapshot import decode_snapshot, encode_snapshot
+from tidelog_server.mailboxes.snapshot import decode_snapshot
 from tidelog_server.mailboxes.state import MailboxState
+from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore
+from tidelog_testing.parts.mailboxes import encode_snapshot
 from tidelog_testing.parts.nodes import Node, running_node
 
 LEASE_MS: Final = 30_000
@@ -48,15 +51,15 @@ class MailboxNode:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.mailboxes: OpenMailboxes = node.open_mailboxes(CODEC)
+        self.mailboxes: Mailboxes = node.open_mailboxes(CODEC)
         self.reports: list[dict[str, Any]] = []
 
-    async def create(self, name: str, **settings: object) -> MailboxLog:
+    async def create(self, name: str, **settings: object) -> Mailbox:
         """Create a mailbox, and open it."""
         await self.node.mailboxes.create(name, settings, NO_TENANT)
         return await self.mailboxes.open(name)
 
-    async def bodies(self, log: MailboxLog, fetched: Fetched) -> list[bytes]:
+    async def bodies(self, log: Mailbox, fetched: Fetched) -> list[bytes]:
         """Return the bodies of fetched messages."""
         messages = await self.mailboxes.reader.messages(log, [grant.message_id for grant in fetched.grants])
         return [messages[grant.message_id].body for grant in fetched.grants]
@@ -110,10 +113,10 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0)
 
 
-def loaded(store: LogStore, log: MailboxLog) -> Loaded:
+def loaded(store: LogStore, log: Mailbox) -> Loaded[MailboxState]:
     """Return a mailbox as a start would load it from ``store``."""
     vchannel_id = log.place.vchannel.vchannel_id
-    return load(store, CODEC, vchannel_id, store.rows(SNAPSHOTS).get(vchannel_id, NO_TICK))
+    return load(store, CODEC, vchannel_id, store.rows(SNAPSHOTS).get(vchannel_id, NO_TICK), MAILBOX)
 
 
 def content(state: MailboxState, now: int) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def content(state: MailboxState, now: int) -> dict[str, Any]:
         "groups": {group.name: (group.size, group.in_flight) for group in groups.all()},
         "exhausted": sorted(state.exhausted),
         "is_paused": state.is_paused,
-        "counts": state.counts(),
+        "counts": (state.counts(), state.oldest_id),
     }  # fmt: skip
 
 
@@ -146,4 +149,4 @@ def copied(state: MailboxState) -> MailboxState:
 
 def taken_in_order(state: MailboxState) -> list[int]:
     """Take all messages that can be delivered, and return their ids in order."""
-    return [state.rows.ids[row] for row in state.take(1 << 30, 1 << 60)]
+    return [state.rows.ids[row] for row in state.order.take(1 << 30, 1 << 60, state.now)]

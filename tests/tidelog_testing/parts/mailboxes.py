@@ -5,9 +5,11 @@ from random import Random
 
 from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.ticks import LOGICAL_BITS, compose
+from tidelog_server.fold.pages import frozen
 from tidelog_server.mailboxes.events import replay_all
 from tidelog_server.mailboxes.operations import Grant, Outgoing, Step, fetch, pass_time, send
 from tidelog_server.mailboxes.outbox import Outbox
+from tidelog_server.mailboxes.snapshot import freeze
 from tidelog_server.mailboxes.state import MailboxState
 
 START_MS = 1_700_000_000_000
@@ -61,3 +63,14 @@ class SmallMailbox:
         replay_all(state, self.events)
         state.advance(self.step.now)
         return state
+
+
+def pages_of(encoded: bytes) -> list[bytes]:
+    """Return the pages of a snapshot."""
+    snapshot = frozen(encoded)
+    return [snapshot.next_page() for _ in range(snapshot.pages)]
+
+
+def encode_snapshot(state: MailboxState) -> bytes:
+    """Return the snapshot of a mailbox."""
+    return b"".join(freeze(state).parts)

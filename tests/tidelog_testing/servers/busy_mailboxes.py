@@ -8,21 +8,20 @@ import asyncio
 import sys
 from typing import Final
 
-from tidelog_server.mailboxes import housekeeping, snapshot
-from tidelog_server.mailboxes.blobs import keeping
+from tidelog_server.fold import keeping, pages
+from tidelog_server.mailboxes import housekeeping
 from tidelog_testing.servers import skewed
 
 _LIMITS: Final = {
-    "SNAPSHOT_AFTER_CHANGES": 200, "_SNAPSHOT_RATIO": 0, "TRIM_ABOVE_BYTES": 2_000, "CLEAN_ABOVE_BYTES": -100_000,
-    "_COPY_MESSAGES": 20,
+    # Every body is copied at each opportunity.
+    "SNAPSHOT_AFTER_CHANGES": 200, "_SNAPSHOT_RATIO": 0, "TRIM_ABOVE_BYTES": 2_000, "CLEAN_ABOVE_BYTES": -1 << 40,
 }  # fmt: skip
 
 
 if __name__ == "__main__":
     for name, value in _LIMITS.items():
-        assert hasattr(housekeeping, name)
-        setattr(housekeeping, name, value)
-    snapshot.PAGE_BYTES = 2_000  # type: ignore[misc]
-    # Every chunk is copied at each opportunity.
-    keeping.CLEAN_ABOVE_BYTES = -1 << 40  # type: ignore[misc]
+        assert hasattr(keeping, name)
+        setattr(keeping, name, value)
+    housekeeping._COPY_MESSAGES = 20  # type: ignore[misc]
+    pages.PAGE_BYTES = 2_000  # type: ignore[misc]
     asyncio.run(skewed._serve(sys.argv[1:]))

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from tidelog_server.blobs.events import BLOBS
+from tidelog_server.blobs.log import BlobLog
+from tidelog_server.blobs.state import BlobState
 from tidelog_server.core.errors import Effect, RateLimitRejectedError, StorageFailedError, TidelogServerError
+from tidelog_server.core.limits import MIB
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.fold import pages
+from tidelog_server.fold.calls import Call
+from tidelog_server.fold.loading import load
 from tidelog_server.fold.rows import SNAPSHOTS
-from tidelog_server.mailboxes import snapshot
-from tidelog_server.mailboxes.blobs.keeping import write_snapshot
-from tidelog_server.mailboxes.blobs.log import BlobLog
-from tidelog_server.mailboxes.blobs.state import BlobState
-from tidelog_server.mailboxes.blobs.store import _FOLD
-from tidelog_server.mailboxes.calls import Call
-from tidelog_server.mailboxes.loading import load_fold
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_testing.parts.mailbox_nodes import (
     CODEC,
     MailboxNode,
@@ -82,7 +82,7 @@ def refuse(_: object) -> None:
 
 
 class MailboxFeature(Feature):
-    log: MailboxLog
+    log: Mailbox
 
     async def open(self) -> None:
         self.log = await self.node.create("a")
@@ -116,18 +116,18 @@ class BlobFeature(Feature):
         await self.node.mailboxes.blobs.put(name)
 
     async def refused(self) -> None:
-        await self.log.run(refuse, 1)
+        await self.log.run(Call(refuse, 1))
 
     async def look(self) -> int:
-        return await self.log.run(lambda step: len(step.state.blobs), 0)
+        return await self.log.run(Call(lambda step: len(step.state.blobs), 0))
 
     async def write_snapshot(self) -> None:
-        await write_snapshot(self.node.node.log, self.log)
+        await self.node.mailboxes.blobs.keeper.write_snapshot(self.log)
 
     def loaded(self, store: CrashingStore) -> Any:
         vchannel_id = self.log.place.vchannel.vchannel_id
         snapshot_tick = store.rows(SNAPSHOTS).get(vchannel_id, NO_TICK)
-        return _content(load_fold(store, CODEC, vchannel_id, snapshot_tick, _FOLD))
+        return _content(load(store, CODEC, vchannel_id, snapshot_tick, BLOBS).state)
 
     def live(self) -> Any:
         return _content(self.log.state)
@@ -220,7 +220,7 @@ async def test_a_failure_of_the_log_leaves_the_effect_unknown_and_refuses_what_c
 async def test_a_crash_between_two_pages_of_a_snapshot_loses_nothing(
     store: CrashingStore, feature: Feature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "PAGE_BYTES", 64)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 64)
     for number in range(20):
         await feature.add(b"%d" % number)
     for added in range(2):
@@ -240,7 +240,7 @@ async def test_a_crash_between_two_pages_of_a_snapshot_loses_nothing(
 async def test_what_happens_between_the_pages_of_a_snapshot_is_replayed_after_it(
     store: CrashingStore, feature: Feature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "PAGE_BYTES", 64)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 64)
     for number in range(20):
         await feature.add(b"%d" % number)
     writing, added = asyncio.create_task(feature.write_snapshot()), 0
@@ -251,3 +251,35 @@ async def test_what_happens_between_the_pages_of_a_snapshot_is_replayed_after_it
     assert added > 5
     assert feature.loaded(store.crashed()) == feature.live()
     assert await feature.look() == 20 + added
+
+
+async def test_operations_of_one_turn_share_an_entry(store: CrashingStore, feature: Feature) -> None:
+    writes = len(store.written)
+    await asyncio.gather(*(feature.add(b"%d" % number) for number in range(20)))
+    assert [len(entries) for entries in store.written[writes:]] == [1]
+    assert written(store, feature) == 20
+
+
+async def test_a_step_of_many_operations_is_bounded_by_their_bytes(store: CrashingStore, feature: Feature) -> None:
+    writes = len(store.written)
+    await asyncio.gather(*(feature.add(bytes([number]) * 100_000) for number in range(50)))
+    sizes = [sum(len(entry.columns) for entry in entries) for entries in store.written[writes:]]
+    assert len(sizes) == 3
+    assert max(sizes) < 2.1 * MIB
+
+
+async def test_a_bug_in_a_step_stops_the_log_and_leaves_no_trace(feature: Feature, store: CrashingStore) -> None:
+    await feature.add(b"before")
+    before = feature.live()
+
+    def fail(step: Any) -> None:
+        step.outbox.add(1, b"half")
+        raise ZeroDivisionError
+
+    calls = [feature.add(b"x"), feature.log.run(Call(fail, 1)), feature.add(b"y")]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in results] == [StorageFailedError] * 3
+    with pytest.raises(StorageFailedError):
+        await feature.add(b"later")
+    assert [type(report["exception"]) for report in feature.node.reports] == [ZeroDivisionError]
+    assert feature.loaded(store.crashed()) == before

@@ -13,12 +13,13 @@ import pytest
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
+from tidelog_server.fold import keeping
 from tidelog_server.log.scan.read_budget import ReadBudget
-from tidelog_server.mailboxes import bodies, housekeeping
+from tidelog_server.mailboxes import reader
 from tidelog_server.mailboxes.bodies import BodyBudget, RecentBodies
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.fetch_answers import FetchAnswers, Slot
 from tidelog_testing.parts.mailbox_nodes import MailboxNode, fetching, running_mailboxes, sending, sending_with, until
 from tidelog_testing.parts.stores import CrashingStore
@@ -75,23 +76,23 @@ async def node(store: CrashingStore) -> AsyncIterator[MailboxNode]:
 
 
 @pytest.fixture
-async def log(node: MailboxNode) -> MailboxLog:
+async def log(node: MailboxNode) -> Mailbox:
     return await node.create("a")
 
 
-async def test_only_steps_with_bodies_are_kept_in_memory(node: MailboxNode, log: MailboxLog) -> None:
+async def test_only_steps_with_bodies_are_kept_in_memory(node: MailboxNode, log: Mailbox) -> None:
     await log.run(sending(b"x" * 100))
-    size_bytes = node.mailboxes.context.budget.size_bytes
+    size_bytes = node.mailboxes.shared.budget.size_bytes
     await log.run(fetching())
     await node.mailboxes.housekeeper.keep(log)
-    assert node.mailboxes.context.budget.size_bytes == size_bytes
+    assert node.mailboxes.shared.budget.size_bytes == size_bytes
 
 
 async def test_neighbours_are_read_once(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = list((await log.run(sending(*(b"%d" % number for number in range(1_000))))).ids)
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     reads = count_reads(store, monkeypatch)
     found = await node.mailboxes.reader.messages(log, ids[:500])
     assert [found[each].body for each in ids[:500]] == [b"%d" % number for number in range(500)]
@@ -100,23 +101,23 @@ async def test_neighbours_are_read_once(
 
 
 async def test_many_scattered_messages_do_not_fill_the_memory(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "_KEPT_BYTES", 50_000)
+    monkeypatch.setattr(reader, "_KEPT_BYTES", 50_000)
     ids = [(await log.run(sending(b"y" * 20_000, b"%d" % number))).ids[1] for number in range(20)]
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     found = await node.mailboxes.reader.messages(log, ids)
     assert [found[each].body for each in ids] == [b"%d" % number for number in range(20)]
-    assert node.mailboxes.context.budget.size_bytes < 4 * 20_000
+    assert node.mailboxes.shared.budget.size_bytes < 4 * 20_000
 
 
 async def test_a_message_that_is_moved_and_trimmed_during_a_read_is_found(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TRIM_ABOVE_BYTES", 0)
-    monkeypatch.setattr(housekeeping, "CLEAN_ABOVE_BYTES", -1_000_000)
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 0)
+    monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", -1_000_000)
     (message_id,) = (await log.run(sending_with(Outgoing(b"x", {"h": "v"}, delay_ms=60_000)))).ids
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     read = store.read
     loop = asyncio.get_running_loop()
     is_first = True
@@ -135,26 +136,26 @@ async def test_a_message_that_is_moved_and_trimmed_during_a_read_is_found(
 
 
 async def test_a_copy_that_is_not_durable_yet_is_awaited(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "CLEAN_ABOVE_BYTES", -1_000_000)
+    monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", -1_000_000)
     (message_id,) = (await log.run(sending(b"x"))).ids
-    node.mailboxes.context.budget.shrink(0)
-    keeping = asyncio.create_task(node.mailboxes.housekeeper.keep(log))
+    node.mailboxes.shared.budget.shrink(0)
+    task = asyncio.create_task(node.mailboxes.housekeeper.keep(log))
     # The event was submitted, and the store has not even written it.
     await until(lambda: log.state.rows.places[0] != message_id)
     assert log.state.rows.places[0] > log.place.vchannel.durable_tick
     found = await node.mailboxes.reader.messages(log, [message_id])
     assert found[message_id].body == b"x"
-    await keeping
+    await task
 
 
 async def test_a_deleted_message_is_missing_and_a_lost_one_is_data_loss(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     (message_id,) = (await log.run(sending(b"x"))).ids
     assert await node.mailboxes.reader.messages(log, [message_id + 1]) == {}
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     await node.node.log.committer.run(lambda: store.trim(log.place.vchannel.vchannel_id, message_id + 1))
     with pytest.raises(DataLossError) as error:
         await node.mailboxes.reader.messages(log, [message_id])
@@ -162,10 +163,10 @@ async def test_a_deleted_message_is_missing_and_a_lost_one_is_data_loss(
 
 
 async def test_a_mailbox_that_is_deleted_during_a_read_does_not_exist(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (message_id,) = (await log.run(sending(b"x"))).ids
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     read = store.read
     loop = asyncio.get_running_loop()
 
@@ -191,10 +192,10 @@ def count_reads(store: CrashingStore, monkeypatch: pytest.MonkeyPatch) -> list[t
 
 
 async def test_messages_whose_caller_leaves_while_their_bodies_are_read_are_given_back(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.run(sending(b"x"))
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     read, is_read, may_read = store.read, threading.Event(), threading.Event()
 
     def waiting(*arguments: int) -> Any:
@@ -203,7 +204,7 @@ async def test_messages_whose_caller_leaves_while_their_bodies_are_read_are_give
         return read(*arguments)
 
     monkeypatch.setattr(store, "read", waiting)
-    calls = MailboxCalls(node.mailboxes, node.node.mailboxes.name_of)
+    calls = MessageCalls(node.mailboxes, node.node.mailboxes.name_of)
     fetch = asyncio.create_task(calls.fetched_response(log, await log.run(fetching())))
     await until(is_read.is_set)
     fetch.cancel()
@@ -213,7 +214,7 @@ async def test_messages_whose_caller_leaves_while_their_bodies_are_read_are_give
 
 
 async def test_messages_of_a_stream_that_ends_before_their_bodies_are_read_are_given_back(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     await log.run(sending(b"x"))
     memory = ReadBudget(3_000).memory("reader")
@@ -221,7 +222,7 @@ async def test_messages_of_a_stream_that_ends_before_their_bodies_are_read_are_g
     memory.note_taken(30_000)
     tasks: list[asyncio.Task[None]] = []
     answers = FetchAnswers(
-        MailboxCalls(node.mailboxes, node.node.mailboxes.name_of), memory, refuse_answer,
+        MessageCalls(node.mailboxes, node.node.mailboxes.name_of), memory, refuse_answer,
         lambda serving: tasks.append(asyncio.create_task(serving)),
     )  # fmt: skip
     answers.put(Slot(1, 0), log, await log.run(fetching()))

@@ -11,6 +11,7 @@ import pytest
 
 from tidelog_server.core.limits import MAX_ENDED_LOCKS
 from tidelog_server.core.mailboxes import MailboxSettings
+from tidelog_server.mailboxes.messages.order import Order
 from tidelog_server.mailboxes.operations import Outgoing, Rejection, acknowledge, extend, purge, send
 from tidelog_server.mailboxes.state import MailboxState
 from tidelog_testing.parts.mailboxes import SmallMailbox
@@ -24,7 +25,9 @@ MAX_ROWS = 2_200
 
 
 def check_sizes(state: MailboxState) -> None:
-    queues = [len(queue) for queue in (state._ready, state._delayed, state._leases, state._expiries)]
+    queues = [
+        len(queue) for queue in (state.order.ready, state.order.delayed, state.order.leases, state.order.expiries)
+    ]
     assert max(queues) <= MAX_ENTRIES
     assert len(state.rows) <= MAX_ROWS
     assert len(state.locks) <= 10
@@ -75,7 +78,7 @@ def test_a_long_history_leaves_nothing_behind(cycle: Callable[[SmallMailbox, int
     check_sizes(mailbox.state)
 
 
-class CountedState(MailboxState):
+class CountedOrder(Order):
     """Counts how often its queues were rebuilt."""
 
     rebuilds = 0
@@ -94,11 +97,12 @@ def test_a_mailbox_with_many_waiting_messages_replays_a_history_in_linear_time()
     for number in range(5_000):
         confirm(mailbox, number)
         mailbox.later()
-    replayed = CountedState()
+    replayed = MailboxState()
+    order = replayed.order = CountedOrder(replayed.rows, replayed.groups)
     mailbox.replay(replayed)
     assert replayed.counts() == mailbox.state.counts()
-    assert replayed.rebuilds == 0
-    assert len(replayed._ready) <= 20_000 + MAX_ENTRIES
+    assert order.rebuilds == 0
+    assert len(order.ready) <= 20_000 + MAX_ENTRIES
 
 
 def test_a_mailbox_of_random_work_stays_small() -> None:
@@ -115,4 +119,4 @@ def test_a_mailbox_of_random_work_stays_small() -> None:
             purge(mailbox.step)
         mailbox.later()
     assert len(mailbox.state.rows) <= MAX_ROWS
-    assert max(len(queue) for queue in (mailbox.state._ready, mailbox.state._leases)) <= MAX_ENTRIES
+    assert max(len(queue) for queue in (mailbox.state.order.ready, mailbox.state.order.leases)) <= MAX_ENTRIES

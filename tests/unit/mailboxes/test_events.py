@@ -241,7 +241,7 @@ def test_plain_messages_that_are_replayed_together_are_as_those_replayed_one_by_
     for state in (together, one_by_one):
         assert state.rows.ids.tolist() == [30, 31, 32, 34, 35, 36, 38]
         assert state.rows.sizes.tolist() == [4, 5, 0, 5, 1, 5, 5]
-        assert [state.rows.ids[row] for row in state.take(9, 1 << 20)] == [31, 32, 30, 34, 35, 36, 38]
+        assert [state.rows.ids[row] for row in state.order.take(9, 1 << 20, state.now)] == [31, 32, 30, 34, 35, 36, 38]
 
 
 def test_plain_messages_at_earlier_ticks_are_data_loss() -> None:

@@ -15,10 +15,11 @@ import pytest
 from tidelog_server.core.errors import DataLossError, DiskFullError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.mailboxes import MessageState
+from tidelog_server.fold import keeping
+from tidelog_server.fold.calls import Call
 from tidelog_server.mailboxes import housekeeping
-from tidelog_server.mailboxes.calls import Call
 from tidelog_server.mailboxes.events import Sent
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing, Rejection, purge
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
 from tidelog_testing.parts.mailbox_nodes import (
@@ -59,21 +60,21 @@ async def node(
 
 
 @pytest.fixture
-async def log(node: MailboxNode) -> MailboxLog:
+async def log(node: MailboxNode) -> Mailbox:
     return await node.create("a")
 
 
 def set_limits(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(housekeeping, name, value)
+        monkeypatch.setattr(keeping if hasattr(keeping, name) else housekeeping, name, value)
 
 
-def kept_bytes(store: CrashingStore, log: MailboxLog) -> int:
+def kept_bytes(store: CrashingStore, log: Mailbox) -> int:
     tail = store.tail(log.place.vchannel.vchannel_id)
     return tail.columns_bytes - tail.trimmed_bytes
 
 
-async def drain(log: MailboxLog, messages: int) -> None:
+async def drain(log: Mailbox, messages: int) -> None:
     """Fetch and confirm messages."""
     while messages > 0:
         locks = locks_of(await log.run(fetching(min(100, messages))))
@@ -82,7 +83,7 @@ async def drain(log: MailboxLog, messages: int) -> None:
 
 
 async def test_a_snapshot_is_written_and_the_log_trimmed_once_it_has_many_changes(
-    store: CrashingStore, log: MailboxLog
+    store: CrashingStore, log: Mailbox
 ) -> None:
     for _ in range(10):
         await log.run(sending(*[BODY] * 100))
@@ -93,7 +94,7 @@ async def test_a_snapshot_is_written_and_the_log_trimmed_once_it_has_many_change
 
 
 async def test_many_messages_put_off_the_next_snapshot(
-    store: CrashingStore, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.run(sending(*[BODY] * 500))
     await asyncio.sleep(0)
@@ -103,7 +104,7 @@ async def test_many_messages_put_off_the_next_snapshot(
 
 
 async def test_a_snapshot_is_due_after_many_bytes_and_its_own_bytes_do_not_count(
-    store: CrashingStore, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A snapshot with more bytes than the limit must not make the next one due.
     set_limits(monkeypatch, SNAPSHOT_AFTER_BYTES=5_000, SNAPSHOT_AFTER_CHANGES=1 << 40)
@@ -138,7 +139,7 @@ async def test_restarts_do_not_put_off_a_snapshot(
 
 
 async def test_old_messages_are_copied_and_delivered_intact(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     old = [Outgoing(b"old %d" % number, {"h": "v"}, group="g", priority=number % 3) for number in range(20)]
     ids = (await log.run(sending_with(*old))).ids
@@ -150,7 +151,7 @@ async def test_old_messages_are_copied_and_delivered_intact(
     assert kept_bytes(store, log) < 2 * log.snapshot_bytes + 6_000
     assert log.place.vchannel.trim_tick > ids[-1]
     # Of the cache, nothing is left.
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     await log.run(acking([], *map(Rejection, locks)))
     delivered: dict[int, Sent] = {}
     while fetched := (await log.run(fetching())).grants:
@@ -162,7 +163,7 @@ async def test_old_messages_are_copied_and_delivered_intact(
 
 
 async def test_messages_with_large_headers_are_not_copied_again_and_again(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     await log.run(sending_with(*(Outgoing(b"", {"h": "v" * 500}, delay_ms=60_000) for _ in range(100))))
     for _ in range(3):
@@ -173,9 +174,7 @@ async def test_messages_with_large_headers_are_not_copied_again_and_again(
     assert list(log.state.rows.places) == places
 
 
-async def test_copies_wait_while_the_disk_is_nearly_full(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
-) -> None:
+async def test_copies_wait_while_the_disk_is_nearly_full(store: CrashingStore, node: MailboxNode, log: Mailbox) -> None:
     await log.run(sending(b"old"))
     locks = locks_of(await log.run(fetching()))
     await log.run(sending(*[BODY] * 100))
@@ -191,7 +190,7 @@ async def test_copies_wait_while_the_disk_is_nearly_full(
 
 
 async def test_a_purge_during_housekeeping_is_respected(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_limits(monkeypatch, _COPY_MESSAGES=10)
     for turns in range(0, 200, 20):
@@ -207,12 +206,28 @@ async def test_a_purge_during_housekeeping_is_respected(
         assert log.state.rows.live == 0
 
 
+async def test_a_trim_keeps_the_bodies_to_which_the_snapshot_refers(
+    node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So a restore to any tick after the snapshot finds them.
+    monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", 500)
+    ids = (await log.run(sending(*[BODY] * 100))).ids
+    writing = asyncio.create_task(node.mailboxes.housekeeper.write_snapshot(log))
+    await asyncio.sleep(0)
+    await log.run(Call(purge, 1))
+    assert not writing.done()
+    await writing
+    assert log.place.vchannel.trim_tick <= ids[0]
+    await node.mailboxes.housekeeper.write_snapshot(log)
+    assert log.place.vchannel.trim_tick > ids[-1]
+
+
 @pytest.mark.parametrize("turns", range(0, 60, 4))
 async def test_a_mailbox_may_be_deleted_during_its_housekeeping(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch, turns: int
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
     set_limits(monkeypatch, _COPY_MESSAGES=10)
-    monkeypatch.setattr("tidelog_server.mailboxes.snapshot.PAGE_BYTES", 500)
+    monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", 500)
     await log.run(sending_with(*(Outgoing(b"x", {"h": "v" * 100}, delay_ms=60_000) for _ in range(100))))
     node.mailboxes.housekeeper.want(log)
     for _ in range(turns):
@@ -227,7 +242,7 @@ async def test_a_mailbox_may_be_deleted_during_its_housekeeping(
     assert node.node.task_failures == []
 
 
-async def test_a_failed_snapshot_is_still_due(node: MailboxNode, log: MailboxLog) -> None:
+async def test_a_failed_snapshot_is_still_due(node: MailboxNode, log: Mailbox) -> None:
     await log.run(sending(*[BODY] * 100))
     changes, written_bytes = log.changes, log.written_bytes
     await node.node.mailboxes.delete("a")
@@ -237,10 +252,10 @@ async def test_a_failed_snapshot_is_still_due(node: MailboxNode, log: MailboxLog
 
 
 async def test_a_damaged_body_stops_the_housekeeping_of_its_mailbox_only(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.run(sending_with(*(Outgoing(b"x", {"h": "v" * 100}, delay_ms=60_000) for _ in range(100))))
-    node.mailboxes.context.budget.shrink(0)
+    node.mailboxes.shared.budget.shrink(0)
     damaged = log.place.vchannel.vchannel_id
     read = store.read
 

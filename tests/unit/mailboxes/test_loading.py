@@ -19,12 +19,15 @@ from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.core.ticks import Tick
+from tidelog_server.fold import keeping
+from tidelog_server.fold.calls import Call
+from tidelog_server.fold.loading import Loaded
+from tidelog_server.fold.loading import load as load_fold
+from tidelog_server.fold.pages import decode_page, frozen
 from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.mailboxes import housekeeping
-from tidelog_server.mailboxes.calls import Call
-from tidelog_server.mailboxes.events import EventType, MessageIds, encode_ids
-from tidelog_server.mailboxes.loading import load
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.events import MAILBOX, EventType, MessageIds, encode_ids
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import (
     Fetched,
     Outgoing,
@@ -34,7 +37,7 @@ from tidelog_server.mailboxes.operations import (
     redrive_here,
     reenqueue,
 )
-from tidelog_server.mailboxes.snapshot import FrozenState, decode_page, decode_snapshot, encode_snapshot, page_of
+from tidelog_server.mailboxes.snapshot import decode_snapshot, freeze
 from tidelog_server.mailboxes.state import MailboxState
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_testing.parts.clocks import SetClock
@@ -53,6 +56,7 @@ from tidelog_testing.parts.mailbox_nodes import (
     sending_with,
     taken_in_order,
 )
+from tidelog_testing.parts.mailboxes import encode_snapshot, pages_of
 from tidelog_testing.parts.stores import CrashingStore
 
 SMALL_PAGE = 100
@@ -62,11 +66,15 @@ VCHANNEL = 5
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small logs have housekeeping, and snapshots of many pages."""
-    monkeypatch.setattr("tidelog_server.mailboxes.snapshot.PAGE_BYTES", SMALL_PAGE)
+    monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", SMALL_PAGE)
     for name, value in {
         "TRIM_ABOVE_BYTES": 1_000, "CLEAN_ABOVE_BYTES": 500, "_COPY_MESSAGES": 5, "_COPY_ROWS": 7, "_SCAN_ROWS": 5
     }.items():  # fmt: skip
-        monkeypatch.setattr(housekeeping, name, value)
+        monkeypatch.setattr(keeping if hasattr(keeping, name) else housekeeping, name, value)
+
+
+def load(store: MemoryLogStore, vchannel_id: int, snapshot_tick: int) -> Loaded[MailboxState]:
+    return load_fold(store, CODEC, vchannel_id, snapshot_tick, MAILBOX)
 
 
 class Program:
@@ -77,7 +85,7 @@ class Program:
             deleted.
     """
 
-    def __init__(self, log: MailboxLog, clock: SetClock, chance: random.Random, *, may_purge: bool = True) -> None:
+    def __init__(self, log: Mailbox, clock: SetClock, chance: random.Random, *, may_purge: bool = True) -> None:
         self.log = log
         self._may_purge = may_purge
         self.sent = set[int]()
@@ -161,14 +169,14 @@ class Program:
                     await self.log.run(Call(lambda step: redrive_here(step, dead), 1))
 
 
-async def keep_house(node: MailboxNode, log: MailboxLog, until: asyncio.Event) -> None:
+async def keep_house(node: MailboxNode, log: Mailbox, until: asyncio.Event) -> None:
     """Do the housekeeping of a mailbox again and again."""
     while not until.is_set():
         await node.mailboxes.housekeeper.keep(log)
         await asyncio.sleep(0)
 
 
-def check_bodies_are_there(store: MemoryLogStore, log: MailboxLog, state: MailboxState) -> None:
+def check_bodies_are_there(store: MemoryLogStore, log: Mailbox, state: MailboxState) -> None:
     vchannel_id = log.place.vchannel.vchannel_id
     for row in state.rows.live_rows():
         assert state.rows.places[row] >= store.tail(vchannel_id).trim_tick
@@ -320,7 +328,7 @@ def write(store: MemoryLogStore, base: int, kind: int, payload: bytes, *, column
 
 def damage_of(store: MemoryLogStore, snapshot_tick: int = 0) -> DataLossError:
     with pytest.raises(DataLossError) as error:
-        load(store, CODEC, VCHANNEL, snapshot_tick)
+        load(store, VCHANNEL, snapshot_tick)
     assert error.value.values["vchannel_id"] == str(VCHANNEL)
     assert str(VCHANNEL) in error.value.message
     return error.value
@@ -373,7 +381,7 @@ def unknown_state(encoded: bytes) -> bytes:
 def test_an_unreadable_snapshot_is_data_loss(store: MemoryLogStore, damage: Callable[[bytes], bytes]) -> None:
     damaged = damage(a_snapshot())
     assert damaged != a_snapshot()
-    write(store, 100, EventType.SNAPSHOT, page_of(damaged, 0))
+    write(store, 100, EventType.SNAPSHOT, frozen(damaged).next_page())
     damage_of(store, 100)
 
 
@@ -385,7 +393,7 @@ def test_an_unreadable_page_is_data_loss(store: MemoryLogStore) -> None:
 def test_an_incomplete_snapshot_of_a_trimmed_log_is_data_loss(store: MemoryLogStore) -> None:
     write(store, 50, EventType.PURGED, b"")
     write(store, 100, EventType.SNAPSHOT, struct.pack("<II", 0, 2) + b"x")
-    assert len(load(store, CODEC, VCHANNEL, 100).state.rows) == 0
+    assert len(load(store, VCHANNEL, 100).state.rows) == 0
     store.trim(VCHANNEL, 100)
     damage_of(store, 100)
     damage_of(store)
@@ -393,23 +401,23 @@ def test_an_incomplete_snapshot_of_a_trimmed_log_is_data_loss(store: MemoryLogSt
 
 def test_a_lock_without_its_message_is_data_loss(store: MemoryLogStore) -> None:
     state = MailboxState()
-    state.locks.take(b"l" * 20, 10)
-    write(store, 100, EventType.SNAPSHOT, page_of(encode_snapshot(state), 0))
+    state.locks.add(b"l" * 20, 10)
+    write(store, 100, EventType.SNAPSHOT, frozen(encode_snapshot(state)).next_page())
     damage_of(store, 100)
 
 
 def test_a_row_without_its_snapshot_replays_the_whole_log(store: MemoryLogStore) -> None:
     write(store, 50, EventType.PAUSED, b"")
     store.write([], [SNAPSHOTS.row(VCHANNEL, 70)])
-    assert load(store, CODEC, VCHANNEL, 70).state.is_paused
+    assert load(store, VCHANNEL, 70).state.is_paused
 
 
 def test_pages_have_their_number_and_the_number_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog_server.mailboxes.snapshot.PAGE_BYTES", 4)
-    pages = [decode_page(page_of(b"0123456789", number)) for number in range(3)]
+    monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", 4)
+    pages = list(map(decode_page, pages_of(b"0123456789")))
     assert [(page.number, page.pages) for page in pages] == [(0, 3), (1, 3), (2, 3)]
     assert b"".join(page.content for page in pages) == b"0123456789"
-    assert decode_page(page_of(b"", 0)).pages == 1
+    assert [decode_page(page).pages for page in pages_of(b"")] == [1]
 
 
 def test_a_frozen_state_is_encoded_in_pages_while_the_state_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,13 +431,13 @@ def test_a_frozen_state_is_encoded_in_pages_while_the_state_changes(monkeypatch:
     # Without the rows of deleted messages.
     compact = encode_snapshot(decode_snapshot(encoded))
     for size in (64, 1_000, len(compact) - 1, len(compact), len(compact) + 1):
-        monkeypatch.setattr("tidelog_server.mailboxes.snapshot.PAGE_BYTES", size)
+        monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", size)
         changed = decode_snapshot(encoded)
         assert encode_snapshot(changed) == compact
-        frozen = FrozenState(changed)
-        pages = [frozen.next_page()]
+        snapshot = freeze(changed)
+        pages = [snapshot.next_page()]
         changed.purged()
         changed.keys = DedupKeys()
-        pages += (frozen.next_page() for _ in range(1, frozen.pages))
-        assert pages == [page_of(compact, number) for number in range(frozen.pages)]
-        assert frozen.size_bytes == len(compact)
+        pages += (snapshot.next_page() for _ in range(1, snapshot.pages))
+        assert pages == pages_of(compact)
+        assert snapshot.size_bytes == len(compact)

@@ -17,8 +17,8 @@ def count_ended(locks: Locks) -> int:
 
 def test_a_lock_is_found_until_it_ends() -> None:
     locks = Locks()
-    locks.take(lock(1), 10)
-    locks.take(lock(2), 20)
+    locks.add(lock(1), 10)
+    locks.add(lock(2), 20)
     assert (locks.message_of(lock(1)), locks.message_of(lock(2)), locks.message_of(lock(3))) == (10, 20, 0)
     assert locks.ended(lock(1)) is None
     locks.end(10, LockEnd.EXPIRED)
@@ -26,16 +26,16 @@ def test_a_lock_is_found_until_it_ends() -> None:
     assert (len(locks), locks.message_of(lock(1)), list(locks.all())) == (0, 0, [])
     assert locks.ended(lock(1)) == (10, LockEnd.EXPIRED)
     assert locks.ended(lock(2)) == (20, LockEnd.ACKNOWLEDGED)
-    locks.take(lock(3), 10)
+    locks.add(lock(3), 10)
     assert list(locks.all()) == [(10, lock(3))]
 
 
 def test_a_message_has_one_lock_and_a_lock_one_message() -> None:
     for lock_id, message_id in ((lock(2), 10), (lock(1), 20)):
         locks = Locks()
-        locks.take(lock(1), 10)
+        locks.add(lock(1), 10)
         with pytest.raises(AssertionError):
-            locks.take(lock_id, message_id)
+            locks.add(lock_id, message_id)
     with pytest.raises(KeyError):
         Locks().end(10, LockEnd.EXPIRED)
 
@@ -44,7 +44,7 @@ def test_a_message_has_one_lock_and_a_lock_one_message() -> None:
 def test_the_oldest_ended_locks_are_forgotten(batch: int) -> None:
     locks, total, half = Locks(), 3 * MAX_ENDED_LOCKS + 1_000, MAX_ENDED_LOCKS // 2
     for number in range(1, total + 1):
-        locks.take(lock(number), number)
+        locks.add(lock(number), number)
     for begin in range(1, total, batch):
         locks.end_all(range(begin, min(begin + batch, total)), LockEnd.ACKNOWLEDGED)
         assert half <= count_ended(locks) <= MAX_ENDED_LOCKS or begin < half
@@ -78,7 +78,7 @@ def test_ended_locks_come_back_in_their_order() -> None:
 
 def test_ended_locks_take_memory_until_they_are_forgotten() -> None:
     locks = Locks()
-    locks.take_all([lock(number) for number in range(1, 4)], [1, 2, 3])
+    locks.add_all([lock(number) for number in range(1, 4)], [1, 2, 3])
     assert locks.memory_bytes == 3 * LEASE_MEMORY_BYTES
     locks.end_all([1, 2], LockEnd.ACKNOWLEDGED)
     assert locks.memory_bytes == LEASE_MEMORY_BYTES + 2 * ENDED_LOCK_MEMORY_BYTES
@@ -95,7 +95,7 @@ def test_fewer_ended_locks_are_remembered_from_one_step_to_the_next(ended: int, 
 
     def end(begin: int, count: int) -> None:
         numbers = range(begin, begin + count)
-        locks.take_all([lock(number) for number in numbers], numbers)
+        locks.add_all([lock(number) for number in numbers], numbers)
         locks.end_all(numbers, LockEnd.ACKNOWLEDGED)
 
     def check(last: int, maximum: int) -> None:

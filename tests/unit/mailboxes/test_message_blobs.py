@@ -9,10 +9,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.mailboxes.blobs.live import LiveReferences
+from tidelog_server.blobs.live import LiveReferences
 from tidelog_server.mailboxes.events import Sent, row_of
-from tidelog_server.mailboxes.snapshot import decode_snapshot, encode_snapshot
+from tidelog_server.mailboxes.snapshot import decode_snapshot
 from tidelog_server.mailboxes.state import MailboxState
+from tidelog_testing.parts.mailboxes import encode_snapshot
 
 KEYS = (b"", b"a" * 32, b"b" * 20)
 operations = st.lists(

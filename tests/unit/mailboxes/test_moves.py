@@ -14,11 +14,11 @@ import pytest
 
 from tidelog_server.core.errors import InvalidRequestError, StorageFailedError
 from tidelog_server.core.errors.mailboxes import MailboxFullError, MailboxNotExistError
+from tidelog_server.fold.calls import Call
 from tidelog_server.mailboxes import dead_letters
-from tidelog_server.mailboxes.calls import Call
 from tidelog_server.mailboxes.events import EventType, Origin
 from tidelog_server.mailboxes.joint import JointPart, JointStep, write_jointly
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing, Rejection, Step, purge, send_bodies
 from tidelog_testing.parts.mailbox_nodes import (
     MailboxNode,
@@ -50,21 +50,21 @@ async def node(store: CrashingStore) -> AsyncIterator[MailboxNode]:
 
 
 @pytest.fixture
-async def letters(node: MailboxNode) -> MailboxLog:
+async def letters(node: MailboxNode) -> Mailbox:
     return await node.create("letters")
 
 
 @pytest.fixture
-async def log(node: MailboxNode, letters: MailboxLog) -> MailboxLog:
+async def log(node: MailboxNode, letters: Mailbox) -> Mailbox:
     return await node.create("a", dead_letter=letters.name, max_deliveries=2)
 
 
-async def reject_for_good(log: MailboxLog, count: int = 1_000) -> None:
+async def reject_for_good(log: Mailbox, count: int = 1_000) -> None:
     locks = locks_of(await log.run(fetching(count)))
     await log.run(acking([], *(Rejection(lock, is_final=True) for lock in locks)))
 
 
-def live(store: CrashingStore, *logs: MailboxLog) -> list[int]:
+def live(store: CrashingStore, *logs: Mailbox) -> list[int]:
     """Return the numbers of messages of mailboxes after a crash now."""
     crashed = store.crashed()
     return [loaded(crashed, log).state.rows.live for log in logs]
@@ -74,7 +74,7 @@ def live(store: CrashingStore, *logs: MailboxLog) -> list[int]:
 
 
 async def test_a_message_moves_after_its_last_delivery_and_names_its_origin(
-    node: MailboxNode, log: MailboxLog, letters: MailboxLog
+    node: MailboxNode, log: Mailbox, letters: Mailbox
 ) -> None:
     sent = Outgoing(b"x", {"h": "v"}, priority=3, group="g", key="k", ttl_ms=60_000)
     (message_id,) = (await log.run(sending_with(sent))).ids
@@ -92,7 +92,7 @@ async def test_a_message_moves_after_its_last_delivery_and_names_its_origin(
 
 
 async def test_many_dead_letters_are_in_one_of_both_mailboxes_at_any_moment(
-    store: CrashingStore, log: MailboxLog, letters: MailboxLog
+    store: CrashingStore, log: Mailbox, letters: Mailbox
 ) -> None:
     await log.run(sending(*[b"x"] * 250))
     await reject_for_good(log)
@@ -107,7 +107,7 @@ async def test_many_dead_letters_are_in_one_of_both_mailboxes_at_any_moment(
 
 
 async def test_a_purge_during_a_move_wins_or_loses_but_does_neither_by_half(
-    store: CrashingStore, log: MailboxLog, letters: MailboxLog
+    store: CrashingStore, log: Mailbox, letters: Mailbox
 ) -> None:
     for turns in range(12):
         await log.run(sending(*[b"x"] * 10))
@@ -122,12 +122,12 @@ async def test_a_purge_during_a_move_wins_or_loses_but_does_neither_by_half(
 
 
 async def test_a_move_is_tried_again_until_the_destination_accepts_it(
-    node: MailboxNode, log: MailboxLog, letters: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    node: MailboxNode, log: Mailbox, letters: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "_RETRY_S", 0.01)
     open_by_name, attempts = node.mailboxes.open, list[str]()
 
-    async def failing(name: str) -> MailboxLog:
+    async def failing(name: str) -> Mailbox:
         attempts.append(name)
         if len(attempts) < 4:
             raise MailboxNotExistError(name)
@@ -145,11 +145,11 @@ async def test_a_move_is_tried_again_until_the_destination_accepts_it(
 
 
 async def test_dead_letters_of_a_deleted_mailbox_are_forgotten(
-    node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "_RETRY_S", 0.0)
 
-    async def failing(name: str) -> MailboxLog:
+    async def failing(name: str) -> Mailbox:
         await node.node.mailboxes.delete("a")
         raise MailboxNotExistError(name)
 
@@ -161,9 +161,9 @@ async def test_dead_letters_of_a_deleted_mailbox_are_forgotten(
 
 
 async def test_settings_without_dead_letters_keep_what_could_not_be_moved(
-    node: MailboxNode, log: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(name: str) -> MailboxLog:
+    async def failing(name: str) -> Mailbox:
         raise MailboxNotExistError(name)
 
     monkeypatch.setattr(node.mailboxes.mover, "_open_by_name", failing)
@@ -174,9 +174,7 @@ async def test_settings_without_dead_letters_keep_what_could_not_be_moved(
     assert log.state.counts().dead == 1
 
 
-async def test_dead_letters_move_back(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, letters: MailboxLog
-) -> None:
+async def test_dead_letters_move_back(store: CrashingStore, node: MailboxNode, log: Mailbox, letters: Mailbox) -> None:
     await log.run(sending(b"one", b"two"))
     await reject_for_good(log)
     await until(lambda: letters.state.rows.live == 2)
@@ -191,7 +189,7 @@ async def test_dead_letters_move_back(
     assert [grant.delivery_count for grant in fetched.grants] == [1, 1]
 
 
-async def test_messages_are_not_moved_to_their_own_mailbox(node: MailboxNode, log: MailboxLog) -> None:
+async def test_messages_are_not_moved_to_their_own_mailbox(node: MailboxNode, log: Mailbox) -> None:
     ids = (await log.run(sending(b"x"))).ids
     with pytest.raises(InvalidRequestError, match="cannot be moved to itself"):
         await node.mailboxes.mover.move(log, log, ids, EventType.MOVED)
@@ -199,7 +197,7 @@ async def test_messages_are_not_moved_to_their_own_mailbox(node: MailboxNode, lo
 
 
 async def test_large_dead_letters_move_in_small_writes(
-    store: CrashingStore, log: MailboxLog, letters: MailboxLog, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, log: Mailbox, letters: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "_MOVE_BYTES", 2_500)
     await log.run(sending(*[b"x" * 1_000] * 7))
@@ -216,17 +214,17 @@ async def test_large_dead_letters_move_in_small_writes(
 # -- Joint steps -------------------------------------------------------------------------------------------
 
 
-def sending_to(log: MailboxLog, *bodies: bytes) -> JointPart:
+def sending_to(log: Mailbox, *bodies: bytes) -> JointPart:
     return JointPart(log, Call(lambda step: send_bodies(step, bodies), len(bodies)))
 
 
 async def test_a_joint_step_is_one_write_with_growing_ticks(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, letters: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox, letters: Mailbox
 ) -> None:
     waiting = asyncio.create_task(letters.run(fetching(wait_s=60)))
     await asyncio.sleep(0)
     joint = JointStep([sending_to(log, b"a", b"b"), sending_to(letters, b"c")])
-    first, second = await write_jointly(node.mailboxes.context, joint)
+    first, second = await write_jointly(node.node.log, joint)
     assert first.ids[-1] < second.ids[0]
     # A fetch that waits is served, in the next step, which may share the write.
     assert [2, 1] in [[each.count for each in entries[:2]] for entries in store.written]
@@ -234,7 +232,7 @@ async def test_a_joint_step_is_one_write_with_growing_ticks(
 
 
 async def test_a_joint_step_whose_check_fails_changes_nothing(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, letters: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox, letters: Mailbox
 ) -> None:
     def refuse(_: Step) -> None:
         raise MailboxFullError("letters", messages=1, max_messages=1)
@@ -243,30 +241,30 @@ async def test_a_joint_step_whose_check_fails_changes_nothing(
     refused = sending_to(letters, b"c")
     joint = JointStep([sending_to(log, b"a"), JointPart(letters, refused.call, refuse)])
     with pytest.raises(MailboxFullError):
-        await write_jointly(node.mailboxes.context, joint)
+        await write_jointly(node.node.log, joint)
     assert [content(copied(each.state), 0) for each in (log, letters)] == before
     assert len(store.written) == written
     await log.run(sending(b"later"))
 
 
-async def test_a_joint_step_ends_leases_whose_time_is_over_first(node: MailboxNode, log: MailboxLog) -> None:
+async def test_a_joint_step_ends_leases_whose_time_is_over_first(node: MailboxNode, log: Mailbox) -> None:
     await log.run(sending(b"x"))
     await log.run(fetching(lease_ms=1))
     joint = JointStep([JointPart(log, Call(lambda step: taken_in_order(copied(step.state)), 0))])
-    await until(lambda: log.state.leases == 0 or log.state.next_tick() < node.node.log.shared.oracle.now())  # type: ignore[operator]
-    ((message_id,),) = await write_jointly(node.mailboxes.context, joint)
+    await until(lambda: log.state.leases == 0 or log.state.order.next_tick() < node.node.log.shared.oracle.now())  # type: ignore[operator]
+    ((message_id,),) = await write_jointly(node.node.log, joint)
     assert message_id == log.state.rows.ids[0]
 
 
 async def test_a_joint_step_without_events_answers_after_what_is_in_flight(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     store.may_sync.clear()
     sent = sending(b"x")
     log.submit(sent)
     await until(lambda: log.state.rows.live == 1)
     looked = Call(lambda step: step.state.rows.live, 0)
-    writing = asyncio.create_task(write_jointly(node.mailboxes.context, JointStep([JointPart(log, looked)])))
+    writing = asyncio.create_task(write_jointly(node.node.log, JointStep([JointPart(log, looked)])))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not writing.done()
@@ -274,22 +272,22 @@ async def test_a_joint_step_without_events_answers_after_what_is_in_flight(
     assert await writing == [1]
 
 
-async def test_a_joint_step_has_ticks_for_messages_that_it_buries(node: MailboxNode, letters: MailboxLog) -> None:
+async def test_a_joint_step_has_ticks_for_messages_that_it_buries(node: MailboxNode, letters: Mailbox) -> None:
     await letters.run(sending(b"x", b"y"))
     kept, lost = locks_of(await letters.run(fetching()))
     other = await node.create("other")
     part = JointPart(letters, acking([kept], Rejection(lost, is_final=True)))
-    await write_jointly(node.mailboxes.context, JointStep([part, sending_to(other, b"z")]))
+    await write_jointly(node.node.log, JointStep([part, sending_to(other, b"z")]))
     assert letters.state.counts().dead == 1
     await letters.run(sending(b"later"))
 
 
 async def test_a_joint_step_fails_as_a_whole_with_the_log(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog, letters: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox, letters: Mailbox
 ) -> None:
     store.fails_at_sync = len(store.synced) + 1
     with pytest.raises(StorageFailedError):
-        await write_jointly(node.mailboxes.context, JointStep([sending_to(log, b"a"), sending_to(letters, b"c")]))
+        await write_jointly(node.node.log, JointStep([sending_to(log, b"a"), sending_to(letters, b"c")]))
     assert live(store, log, letters) == [0, 0]
 
 
@@ -304,7 +302,7 @@ async def test_a_bug_in_a_joint_step_stops_the_log(store: CrashingStore) -> None
         waiting = asyncio.create_task(first.run(fetching(wait_s=60)))
         await asyncio.sleep(0)
         with pytest.raises(ZeroDivisionError):
-            await write_jointly(node.mailboxes.context, joint)
+            await write_jointly(node.node.log, joint)
         for log in (first, second):
             with pytest.raises(StorageFailedError):
                 await log.run(sending(b"y"))

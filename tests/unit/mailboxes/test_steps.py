@@ -15,11 +15,12 @@ from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors.mailboxes import MailboxFullError, MailboxNotExistError
+from tidelog_server.fold.calls import Call
 from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.log.lease_validity import LeaseValidity
-from tidelog_server.mailboxes.calls import Call, FetchCall
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Fetched, Outgoing, Rejection, Step
+from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Change
 from tidelog_server.runtime.clock import SystemClock
@@ -55,16 +56,16 @@ async def node(store: CrashingStore) -> AsyncIterator[MailboxNode]:
 
 
 @pytest.fixture
-async def log(node: MailboxNode) -> MailboxLog:
+async def log(node: MailboxNode) -> Mailbox:
     return await node.create("a")
 
 
-def entries_of(store: CrashingStore, log: MailboxLog) -> list[NewEntry]:
+def entries_of(store: CrashingStore, log: Mailbox) -> list[NewEntry]:
     vchannel_id = log.place.vchannel.vchannel_id
     return [entry for entries in store.written for entry in entries if entry.vchannel_id == vchannel_id]
 
 
-def waiting(log: MailboxLog) -> tuple[FetchCall, "asyncio.Task[Fetched]"]:
+def waiting(log: Mailbox) -> tuple[FetchCall, "asyncio.Task[Fetched]"]:
     """Begin a fetch that waits."""
     call = fetching(wait_s=60)
     return call, asyncio.get_running_loop().create_task(log.run(call))
@@ -73,7 +74,7 @@ def waiting(log: MailboxLog) -> tuple[FetchCall, "asyncio.Task[Fetched]"]:
 # -- One step ----------------------------------------------------------------------------------------------
 
 
-async def test_operations_of_one_turn_share_an_entry(store: CrashingStore, log: MailboxLog) -> None:
+async def test_operations_of_one_turn_share_an_entry(store: CrashingStore, log: Mailbox) -> None:
     sent, fetched, later = await asyncio.gather(
         log.run(sending(b"one", b"two")), log.run(fetching()), log.run(sending(b"three"))
     )
@@ -82,7 +83,7 @@ async def test_operations_of_one_turn_share_an_entry(store: CrashingStore, log: 
     assert [entry.count for entry in entries_of(store, log)] == [4]
 
 
-async def test_a_large_queue_is_divided_into_steps(store: CrashingStore, log: MailboxLog) -> None:
+async def test_a_large_queue_is_divided_into_steps(store: CrashingStore, log: Mailbox) -> None:
     await asyncio.gather(*(log.run(sending(*[b"x"] * 1_000)) for _ in range(5)))
     assert [entry.count for entry in entries_of(store, log)] == [2_000, 2_000, 1_000]
 
@@ -97,7 +98,7 @@ async def test_a_refused_operation_changes_nothing_for_the_others(node: MailboxN
     assert log.state.rows.live == 2
 
 
-async def test_an_operation_is_answered_when_it_is_durable(store: CrashingStore, log: MailboxLog) -> None:
+async def test_an_operation_is_answered_when_it_is_durable(store: CrashingStore, log: Mailbox) -> None:
     store.may_sync.clear()
     call = sending(b"x")
     log.submit(call)
@@ -109,7 +110,7 @@ async def test_an_operation_is_answered_when_it_is_durable(store: CrashingStore,
 
 
 async def test_an_operation_without_events_is_answered_after_those_it_depends_on(
-    store: CrashingStore, log: MailboxLog
+    store: CrashingStore, log: Mailbox
 ) -> None:
     store.may_sync.clear()
     first, second = (sending_with(Outgoing(b"x", key="once")) for _ in range(2))
@@ -128,7 +129,7 @@ async def test_an_operation_without_events_is_answered_after_those_it_depends_on
     assert await looked.done == 1
 
 
-async def test_an_operation_without_events_is_answered_at_once_if_all_is_durable(log: MailboxLog) -> None:
+async def test_an_operation_without_events_is_answered_at_once_if_all_is_durable(log: Mailbox) -> None:
     await log.run(sending(b"x"))
     looked = Call(lambda step: step.state.rows.live, events=0)
     log.submit(looked)
@@ -136,7 +137,7 @@ async def test_an_operation_without_events_is_answered_at_once_if_all_is_durable
     assert looked.done.done()
 
 
-async def test_every_step_has_ticks_for_messages_that_it_buries(log: MailboxLog) -> None:
+async def test_every_step_has_ticks_for_messages_that_it_buries(log: Mailbox) -> None:
     await log.run(sending(b"x", b"y"))
     kept, lost = locks_of(await log.run(fetching()))
     # Three events of an operation that announces two.
@@ -156,9 +157,7 @@ async def test_many_exhausted_messages_are_buried_in_several_steps(
     await until(lambda: log.state.counts().dead == 10 and not log.state.exhausted)
 
 
-async def test_rows_of_an_operation_that_was_not_executed_are_not_written(
-    store: CrashingStore, log: MailboxLog
-) -> None:
+async def test_rows_of_an_operation_that_was_not_executed_are_not_written(store: CrashingStore, log: Mailbox) -> None:
     def moving(number: int) -> Call[None]:
         return Call(lambda _: None, events=0, rows=[SNAPSHOTS.row(number, number)])
 
@@ -178,7 +177,7 @@ async def test_rows_of_an_operation_that_was_not_executed_are_not_written(
 # -- Fetches that wait -------------------------------------------------------------------------------------
 
 
-async def test_waiting_fetches_are_served_in_order(node: MailboxNode, log: MailboxLog) -> None:
+async def test_waiting_fetches_are_served_in_order(node: MailboxNode, log: Mailbox) -> None:
     first, second = (log.run(fetching(1, wait_s=60)) for _ in range(2))
     tasks = [asyncio.create_task(each) for each in (first, second)]
     await asyncio.sleep(0)
@@ -186,12 +185,12 @@ async def test_waiting_fetches_are_served_in_order(node: MailboxNode, log: Mailb
     assert [await node.bodies(log, await task) for task in tasks] == [[b"one"], [b"two"]]
 
 
-async def test_a_fetch_without_messages_is_answered_after_its_wait(log: MailboxLog) -> None:
+async def test_a_fetch_without_messages_is_answered_after_its_wait(log: Mailbox) -> None:
     assert (await log.run(fetching(wait_s=0.01))).grants == ()
     await until(lambda: len(log._waiting) == 0)
 
 
-async def test_a_waiting_fetch_whose_caller_left_leases_nothing(log: MailboxLog) -> None:
+async def test_a_waiting_fetch_whose_caller_left_leases_nothing(log: Mailbox) -> None:
     _, task = waiting(log)
     await asyncio.sleep(0)
     task.cancel()
@@ -201,7 +200,7 @@ async def test_a_waiting_fetch_whose_caller_left_leases_nothing(log: MailboxLog)
     assert len(log._waiting) == 0
 
 
-async def test_fetches_that_left_occupy_no_memory_until_their_time_is_over(log: MailboxLog) -> None:
+async def test_fetches_that_left_occupy_no_memory_until_their_time_is_over(log: Mailbox) -> None:
     tasks = [waiting(log)[1] for _ in range(1_000)]
     await until(lambda: len(log._waiting) == 1_000)
     for task in tasks:
@@ -210,7 +209,7 @@ async def test_fetches_that_left_occupy_no_memory_until_their_time_is_over(log: 
 
 
 async def test_messages_of_a_caller_that_left_before_they_were_durable_are_given_back(
-    store: CrashingStore, log: MailboxLog
+    store: CrashingStore, log: Mailbox
 ) -> None:
     await log.run(sending(b"x"))
     store.may_sync.clear()
@@ -229,7 +228,7 @@ async def test_messages_of_a_caller_that_left_before_they_were_durable_are_given
 
 
 async def test_a_message_is_given_back_only_while_it_is_under_the_same_lease(
-    store: CrashingStore, log: MailboxLog
+    store: CrashingStore, log: Mailbox
 ) -> None:
     await log.run(sending(b"x"))
     fetched = await log.run(fetching())
@@ -244,7 +243,7 @@ async def test_a_message_is_given_back_only_while_it_is_under_the_same_lease(
 
 
 @pytest.mark.parametrize("fails", ["fails_at_write", "fails_at_sync"])
-async def test_a_storage_failure_answers_everything(store: CrashingStore, log: MailboxLog, fails: str) -> None:
+async def test_a_storage_failure_answers_everything(store: CrashingStore, log: Mailbox, fails: str) -> None:
     _, fetch_task = waiting(log)
     await asyncio.sleep(0)
     setattr(store, fails, 1)
@@ -262,7 +261,7 @@ async def test_a_storage_failure_answers_everything(store: CrashingStore, log: M
 
 
 async def test_a_failure_elsewhere_on_the_node_refuses_waiting_fetches(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     await node.node.create("other")
     _, task = waiting(log)
@@ -274,7 +273,7 @@ async def test_a_failure_elsewhere_on_the_node_refuses_waiting_fetches(
         await task
 
 
-async def test_a_shutdown_refuses_waiting_fetches(node: MailboxNode, log: MailboxLog) -> None:
+async def test_a_shutdown_refuses_waiting_fetches(node: MailboxNode, log: Mailbox) -> None:
     _, task = waiting(log)
     await asyncio.sleep(0)
     node.node.log.begin_shutdown()
@@ -283,7 +282,7 @@ async def test_a_shutdown_refuses_waiting_fetches(node: MailboxNode, log: Mailbo
 
 
 async def test_messages_are_given_back_before_a_shutdown_only(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     await log.run(sending(b"x"))
     store.may_sync.clear()
@@ -296,7 +295,7 @@ async def test_messages_are_given_back_before_a_shutdown_only(
     assert log.state.leases == 1
 
 
-async def test_a_lost_lease_of_the_node_refuses_waiting_fetches(node: MailboxNode, log: MailboxLog) -> None:
+async def test_a_lost_lease_of_the_node_refuses_waiting_fetches(node: MailboxNode, log: Mailbox) -> None:
     lease = LeaseValidity(SystemClock(), "n1")
     lease.begin(1, SystemClock().monotonic_s(), 60.0)
     node.node.log.hold_lease(lease)
@@ -308,7 +307,7 @@ async def test_a_lost_lease_of_the_node_refuses_waiting_fetches(node: MailboxNod
 
 
 async def test_a_deleted_mailbox_refuses_waiting_fetches_and_answers_what_is_pending(
-    store: CrashingStore, node: MailboxNode, log: MailboxLog
+    store: CrashingStore, node: MailboxNode, log: Mailbox
 ) -> None:
     _, task = waiting(log)
     await asyncio.sleep(0)
@@ -328,7 +327,7 @@ async def test_a_deleted_mailbox_refuses_waiting_fetches_and_answers_what_is_pen
     assert await deleting
 
 
-async def test_the_end_of_a_mailbox_wakes_those_who_wait_for_changes(node: MailboxNode, log: MailboxLog) -> None:
+async def test_the_end_of_a_mailbox_wakes_those_who_wait_for_changes(node: MailboxNode, log: Mailbox) -> None:
     task = asyncio.create_task(log.changed())
     await asyncio.sleep(0)
     await node.node.mailboxes.delete("a")

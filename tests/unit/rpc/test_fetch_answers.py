@@ -5,7 +5,7 @@ from typing import Any
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.v1.error_pb2 import REASON_DATA_LOSS
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.fetch_answers import FetchAnswers, Slot
 from tidelog_testing.parts.mailbox_nodes import fetching, running_mailboxes, sending
 from tidelog_testing.parts.stores import CrashingStore
@@ -25,8 +25,8 @@ async def test_an_unreadable_message_refuses_its_fetch_and_releases_the_memory()
         await log.run(sending(b"x"))
         fetched = await log.run(fetching())
         log.recent._steps[fetched.grants[0].place] = [b"\xff" * 20]
-        memory = node.mailboxes.context.node.read_budget.memory("reader")
-        fetches = FetchAnswers(MailboxCalls(node.mailboxes, lambda _: ""), memory, add, start)
+        memory = node.mailboxes.shared.node.read_budget.memory("reader")
+        fetches = FetchAnswers(MessageCalls(node.mailboxes, lambda _: ""), memory, add, start)
         fetches.put(Slot(7, 100), log, fetched)
 
         [(encoded, taken_bytes)] = answers

@@ -51,11 +51,11 @@ class Locks:
         else:
             self._ended_earlier = _last(self._ended_earlier, self._half)
 
-    def take(self, lock_id: bytes, message_id: int) -> None:
+    def add(self, lock_id: bytes, message_id: int) -> None:
         """Add the lock of a message that has no lock."""
-        self.take_all((lock_id,), (message_id,))
+        self.add_all((lock_id,), (message_id,))
 
-    def take_all(self, lock_ids: Sequence[bytes], message_ids: Sequence[int]) -> None:
+    def add_all(self, lock_ids: Sequence[bytes], message_ids: Sequence[int]) -> None:
         """Add the locks of messages that have no lock."""
         count = len(self._messages) + len(lock_ids)
         self._messages.update(zip(lock_ids, message_ids, strict=True))

@@ -1,4 +1,4 @@
-"""Events of mailboxes as batches; see ``mailboxes.loading.EventCodec``."""
+"""Events of folded logs as batches; see ``fold.events.EventCodec``."""
 
 from array import array
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tidelog_server.rpc.columns.view import ColumnsView
 
 
 class MailboxEvents:
-    """Codec of the events of mailboxes: each event is a message whose type is its kind."""
+    """Codec of the events of folded logs: each event is a message whose type is its kind."""
 
     def encode(self, types: Sequence[int], payloads: Sequence[bytes]) -> Batch:
         """Return a batch with one message per event."""

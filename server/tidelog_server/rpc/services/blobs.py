@@ -8,13 +8,13 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from tidelog.v1 import blob_service_pb2 as pb
+from tidelog_server.blobs.store import KeyAlgorithm
 from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError, BlobTooLargeError, LockUnknownError
 from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES, UPLOAD_IDLE_S
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
-from tidelog_server.mailboxes.blobs.store import KeyAlgorithm
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import count_sent, current_access, current_tenant
 from tidelog_server.security.grants import EVERYTHING, Verb
@@ -29,7 +29,7 @@ _ALGORITHMS: Final = {
 class BlobService:
     """Handlers of BlobService."""
 
-    def __init__(self, mailboxes: OpenMailboxes, log: LogNode) -> None:
+    def __init__(self, mailboxes: Mailboxes, log: LogNode) -> None:
         self._mailboxes = mailboxes
         self._blobs = mailboxes.blobs
         self._log = log

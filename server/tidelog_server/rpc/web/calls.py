@@ -16,9 +16,9 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.core.limits import CALL_COST_BYTES, MAX_REMEMBERED_LOCKS
-from tidelog_server.mailboxes.mailbox import MailboxLog
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
-from tidelog_server.mailboxes.registry import Mailboxes
+from tidelog_server.mailboxes.mailbox import Mailbox
+from tidelog_server.mailboxes.mailboxes import Mailboxes
+from tidelog_server.mailboxes.registry import Registry
 from tidelog_server.rpc.calls import CallSupervisor, Method
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
@@ -92,8 +92,8 @@ class WebCalls:
         self,
         supervisor: CallSupervisor,
         methods: Mapping[str, Method],
-        registry: Mailboxes,
-        opened: OpenMailboxes,
+        registry: Registry,
+        opened: Mailboxes,
         bounds: ApiBounds,
     ) -> None:
         """Make calls.
@@ -205,7 +205,7 @@ class WebCalls:
         return found[0]
 
     def _looks(self, request: web.Request) -> Looks:
-        return Looks.of(self._opened.context.node, _as_context(HttpContext(request)))
+        return Looks.of(self._opened.shared.node, _as_context(HttpContext(request)))
 
     async def _visible(self, verbs: frozenset[Verb], looks: Looks) -> AsyncIterator[str]:
         """Yield the mailboxes of this node on which the caller has one of ``verbs``, in turns."""
@@ -214,13 +214,11 @@ class WebCalls:
             if self._registry.is_own(name) and (access is None or access.may(verbs, name)):
                 yield name
 
-    def _opened_or_none(self, name: str) -> MailboxLog | None:
+    def _opened_or_none(self, name: str) -> Mailbox | None:
         record = self._registry.catalog.records.get(name)
         return None if record is None else self._opened.opened(record.mailbox_id)
 
-    async def _find(
-        self, message_of: Callable[[MailboxLog], int], looks: Looks, first: MailboxLog | None
-    ) -> Holder | None:
+    async def _find(self, message_of: Callable[[Mailbox], int], looks: Looks, first: Mailbox | None) -> Holder | None:
         """Return the message that ``message_of`` finds in a mailbox, ``first`` before others, the open before the rest.
 
         After a start, the mailboxes that are not open yet are opened one after another; only those on which the caller
@@ -245,7 +243,7 @@ class WebCalls:
                 return found
         return None
 
-    async def _held(self, log: MailboxLog, message_of: Callable[[MailboxLog], int]) -> Holder | None:
+    async def _held(self, log: Mailbox, message_of: Callable[[Mailbox], int]) -> Holder | None:
         message_id = message_of(log)
         if not message_id:
             return None

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog_server.blobs.state import chunks_of
+from tidelog_server.blobs.store import Blobs, KeyAlgorithm
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
 from tidelog_server.core.limits import MAX_DELIVERED_BODY_BYTES, MIN_BLOB_BODY_BYTES
-from tidelog_server.mailboxes.blobs.state import chunks_of
-from tidelog_server.mailboxes.blobs.store import Blobs, KeyAlgorithm
 from tidelog_server.mailboxes.events import Sent
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Fetched, Outgoing
 
 
@@ -55,7 +55,7 @@ class Bodies:
             raise BlobNotExistError(message.blob_key)
         return message._replace(blob_bytes=blob.size_bytes)
 
-    def are_blobs(self, log: MailboxLog, fetched: Fetched) -> bool:
+    def are_blobs(self, log: Mailbox, fetched: Fetched) -> bool:
         """Return whether the body of a fetched message is a blob."""
         keys = log.state.blobs.keys
         return bool(keys) and any(grant.message_id in keys for grant in fetched.grants)

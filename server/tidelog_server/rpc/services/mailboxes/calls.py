@@ -1,7 +1,8 @@
 """MailboxService: sending, fetching and acknowledging messages, and the administration of messages."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from functools import partial
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -10,11 +11,11 @@ from tidelog_server.core.limits import DEFAULT_FETCH_BYTES, MAX_MAILBOX_BATCH
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.core.message_checks import check_count
 from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
-from tidelog_server.mailboxes.calls import SMALL_BYTES, Call, FetchCall
+from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.mailboxes.dead_letters import MOVE_MESSAGES
 from tidelog_server.mailboxes.events import EventType, Sent
-from tidelog_server.mailboxes.mailbox import MailboxLog
-from tidelog_server.mailboxes.mailboxes import OpenMailboxes
+from tidelog_server.mailboxes.mailbox import Mailbox
+from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.mailboxes.operations import (
     Fetched,
     Outgoing,
@@ -31,6 +32,7 @@ from tidelog_server.mailboxes.operations import (
     send,
     send_bodies,
 )
+from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.mailboxes.bodies import Bodies, any_large, blob_events
 from tidelog_server.rpc.services.mailboxes.wire import (
@@ -63,11 +65,11 @@ NameOf = Callable[[int], str]
 """Returns the name of a mailbox by its id; empty if it was deleted."""
 
 
-class MailboxCalls:
+class MessageCalls:
     """Handlers of the calls on messages."""
 
-    def __init__(self, mailboxes: OpenMailboxes, name_of: NameOf) -> None:
-        self._mailboxes = mailboxes
+    def __init__(self, mailboxes: Mailboxes, name_of: NameOf) -> None:
+        self.mailboxes = mailboxes
         self.bodies = Bodies(mailboxes.blobs)
         self.name_of = name_of
 
@@ -92,11 +94,11 @@ class MailboxCalls:
 
     async def send(self, request: pb.SendRequest, _: Context) -> pb.SendResponse:
         """Add messages."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         await self.bodies.prepare((request,))
         return sent_response(await log.run(self.send_call(log, request)))
 
-    def send_call(self, log: MailboxLog, request: pb.SendRequest) -> Call[Any]:
+    def send_call(self, log: Mailbox, request: pb.SendRequest) -> Call[Any]:
         """Return the operation of a request. ``bodies.prepare`` must have been awaited if ``bodies.must_wait``.
 
         Raises:
@@ -123,15 +125,15 @@ class MailboxCalls:
             call = Call(
                 lambda step: send(step, messages), len(messages), size_bytes, blob_events(messages), needs_disk=True
             )
-        self._mailboxes.context.node.admission.check_room(size_bytes)
+        self.mailboxes.shared.node.admission.check_room(size_bytes)
         return call
 
     async def fetch(self, request: pb.FetchRequest, _: Context) -> pb.FetchResponse:
         """Lease messages."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         return await self.fetched_response(log, await log.run(self.fetch_call(log, request)))
 
-    def fetch_call(self, log: MailboxLog, request: pb.FetchRequest) -> FetchCall:
+    def fetch_call(self, log: Mailbox, request: pb.FetchRequest) -> FetchCall:
         """Return the operation of a request. Raises InvalidRequestError or a subclass."""
         count, size_bytes, wait_s = fetch_limits(request)
         lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
@@ -143,7 +145,7 @@ class MailboxCalls:
             tenant=current_tenant(),
         )
 
-    async def fetched_response(self, log: MailboxLog, fetched: Fetched) -> pb.FetchResponse:
+    async def fetched_response(self, log: Mailbox, fetched: Fetched) -> pb.FetchResponse:
         """Return the answer to a fetch, with the bodies of the messages."""
         if not fetched.grants:
             return pb.FetchResponse()
@@ -157,20 +159,12 @@ class MailboxCalls:
         add_deliveries(response.deliveries, fetched, messages, self.name_of)
         return response
 
-    def opened(self, name: str) -> MailboxLog | None:
-        """Return a mailbox if it is open. Raises as ``OpenMailboxes.open`` does."""
-        return self._mailboxes.opened_by_name(name)
-
-    async def open(self, name: str) -> MailboxLog:
-        """Return a mailbox. Raises as ``OpenMailboxes.open`` does."""
-        return await self._mailboxes.open(name)
-
-    async def messages(self, log: MailboxLog, fetched: Fetched) -> Mapping[int, Sent]:
+    async def messages(self, log: Mailbox, fetched: Fetched) -> Mapping[int, Sent]:
         """Return fetched messages with their bodies, by id. Raises DataLossError."""
-        messages = await self._mailboxes.reader.messages(log, [grant.message_id for grant in fetched.grants])
+        messages = await self.mailboxes.reader.messages(log, [grant.message_id for grant in fetched.grants])
         return await self.bodies.complete(messages)
 
-    def events_in_memory(self, log: MailboxLog, fetched: Fetched) -> list[bytes] | None:
+    def events_in_memory(self, log: Mailbox, fetched: Fetched) -> list[bytes] | None:
         """Return the event that has each fetched message; None if some are not in memory."""
         if self.bodies.are_blobs(log, fetched):
             return None
@@ -178,7 +172,7 @@ class MailboxCalls:
 
     async def stream_deliveries(self, request: pb.StreamDeliveriesRequest, context: Context) -> None:
         """Lease messages as they become available, up to a number in flight."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         limit = limit_of("max_in_flight", request.max_in_flight, _DEFAULT_IN_FLIGHT, _MAX_IN_FLIGHT)
         in_flight: set[bytes] = set()
         while True:
@@ -188,10 +182,9 @@ class MailboxCalls:
             if room <= 0:
                 await log.changed()
                 continue
-            call = FetchCall(
-                _fetching(room, lease_ms), 1, SMALL_BYTES + room * _ID_BYTES, wait_s=_STREAM_WAIT_S,
-                tenant=current_tenant(),
-            )  # fmt: skip
+            fetching = partial(fetch, max_messages=room, lease_ms=lease_ms, max_bytes=DEFAULT_FETCH_BYTES)
+            size_bytes = SMALL_BYTES + room * _ID_BYTES
+            call = FetchCall(fetching, 1, size_bytes, wait_s=_STREAM_WAIT_S, tenant=current_tenant())
             fetched = await log.run(call)
             if not fetched.grants:
                 continue
@@ -204,7 +197,7 @@ class MailboxCalls:
 
     async def ack_deliveries(self, request: pb.AckDeliveriesRequest, _: Context) -> pb.AckDeliveriesResponse:
         """Confirm and reject deliveries."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         return pb.AckDeliveriesResponse(failures=failures_of(await log.run(self.ack_call(request))))
 
     def ack_call(self, request: pb.AckDeliveriesRequest) -> Call[Any]:
@@ -215,11 +208,11 @@ class MailboxCalls:
 
     async def extend(self, request: pb.ExtendRequest, _: Context) -> pb.ExtendResponse:
         """Extend leases."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         until, result = await log.run(self.extend_call(log, request))
         return pb.ExtendResponse(leased_until_ms=physical_ms(until), failures=failures_of(result))
 
-    def extend_call(self, log: MailboxLog, request: pb.ExtendRequest) -> Call[Any]:
+    def extend_call(self, log: Mailbox, request: pb.ExtendRequest) -> Call[Any]:
         """Return the operation of a request. Raises LeaseTooLongError."""
         lock_ids = list(request.lock_ids)
         lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
@@ -229,11 +222,11 @@ class MailboxCalls:
 
     async def counts(self, name: str) -> pb.MailboxCounts:
         """Return the exact counts of a mailbox."""
-        log = await self._mailboxes.open(name)
+        log = await self.mailboxes.open(name)
         # In a step, so that leases and delays that are over count as such.
-        counts = await log.run(Call(lambda step: step.state.counts(), 0))
-        now_ms = self._mailboxes.context.node.clock.wall_ms()
-        return counts_of(counts, now_ms, is_paused=log.state.is_paused)
+        counts, oldest_id = await log.run(Call(lambda step: (step.state.counts(), step.state.oldest_id), 0))
+        now_ms = self.mailboxes.shared.node.clock.wall_ms()
+        return counts_of(counts, oldest_id, now_ms, is_paused=log.state.is_paused)
 
     async def fetch_headers(self, request: pb.FetchHeadersRequest, _: Context) -> pb.FetchHeadersResponse:
         """List messages that could be fetched."""
@@ -242,12 +235,12 @@ class MailboxCalls:
             raise InvalidRequestError(f"after_ms is {request.after_ms}, expected 0 or more", field="after_ms")
         # Received after the time: from the next millisecond on.
         after_id = max(request.after_id, ((request.after_ms + 1) << LOGICAL_BITS) - 1 if request.after_ms else 0)
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
 
         def execute(step: Any) -> list[pb.MessageHeader]:
             state = step.state
             rows = state.rows.after(after_id, (MessageState.AVAILABLE,), count)
-            return [header_of(state, row) for row in rows]
+            return [header_of(state.header(row)) for row in rows]
 
         return pb.FetchHeadersResponse(headers=await log.run(Call(execute, 0)))
 
@@ -255,17 +248,17 @@ class MailboxCalls:
         """List messages with their bodies."""
         count = limit_of("max_messages", request.max_messages, _DEFAULT_PEEKED, _MAX_PEEKED)
         states = states_of(request.state)
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
 
         def execute(step: Any) -> list[pb.MessageHeader]:
             state = step.state
             if request.id:
                 row = state.rows.find(request.id)
-                return [header_of(state, row)] if row >= 0 and state.rows.states[row] in states else []
-            return [header_of(state, row) for row in state.rows.after(request.after_id, states, count)]
+                return [header_of(state.header(row))] if row >= 0 and state.rows.states[row] in states else []
+            return [header_of(state.header(row)) for row in state.rows.after(request.after_id, states, count)]
 
         headers = await log.run(Call(execute, 0))
-        stored = await self._mailboxes.reader.messages(log, [header.id for header in headers])
+        stored = await self.mailboxes.reader.messages(log, [header.id for header in headers])
         messages = await self.bodies.complete(stored)
         name_of, peeked = self.name_of, []
         for header in headers:
@@ -286,38 +279,35 @@ class MailboxCalls:
 
     async def purge(self, request: pb.PurgeMailboxRequest, _: Context) -> pb.PurgeMailboxResponse:
         """Delete all messages."""
-        log = await self._mailboxes.open(request.name)
+        log = await self.mailboxes.open(request.name)
         return pb.PurgeMailboxResponse(messages=await log.run(Call(purge, 1)))
 
     async def pause(self, request: pb.PauseMailboxRequest, _: Context) -> pb.PauseMailboxResponse:
         """Stop deliveries."""
-        log = await self._mailboxes.open(request.name)
+        log = await self.mailboxes.open(request.name)
         await log.run(Call(lambda step: pause(step, is_paused=True), 1))
         return pb.PauseMailboxResponse()
 
     async def resume(self, request: pb.ResumeMailboxRequest, _: Context) -> pb.ResumeMailboxResponse:
         """Resume deliveries."""
-        log = await self._mailboxes.open(request.name)
+        log = await self.mailboxes.open(request.name)
         await log.run(Call(lambda step: pause(step, is_paused=False), 1))
         return pb.ResumeMailboxResponse()
 
     async def reenqueue(self, request: pb.ReenqueueRequest, _: Context) -> pb.ReenqueueResponse:
         """End leases."""
         ids = list(request.ids)
-        if len(ids) > MAX_MAILBOX_BATCH:
-            raise InvalidRequestError(
-                f"the request names {len(ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
-            )
-        log = await self._mailboxes.open(request.mailbox)
+        _check_ids(ids)
+        log = await self.mailboxes.open(request.mailbox)
         ended = await log.run(Call(lambda step: reenqueue(step, ids), 1 + len(ids)))
         return pb.ReenqueueResponse(messages=ended)
 
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> None:
         """Return dead messages to delivery, and report progress."""
-        log = await self._mailboxes.open(request.mailbox)
+        log = await self.mailboxes.open(request.mailbox)
         wanted = await self._to_redrive(log, request)
         if request.destination:
-            await self._mailboxes.open(request.destination)
+            await self.mailboxes.open(request.destination)
         moved, loop = 0, asyncio.get_running_loop()
         begin_s = loop.time()
         size = min(MOVE_MESSAGES, request.max_per_s or MOVE_MESSAGES)
@@ -331,12 +321,9 @@ class MailboxCalls:
         if not wanted:
             await context.write(pb.RedriveResponse().SerializeToString())
 
-    async def _to_redrive(self, log: MailboxLog, request: pb.RedriveRequest) -> Sequence[int]:
+    async def _to_redrive(self, log: Mailbox, request: pb.RedriveRequest) -> Sequence[int]:
         """Return the ids of the messages to redrive: dead ones, and dead letters of other mailboxes."""
-        if len(request.ids) > MAX_MAILBOX_BATCH:
-            raise InvalidRequestError(
-                f"the request names {len(request.ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
-            )
+        _check_ids(request.ids)
         rows = log.state.rows
         if request.ids:
             return list(dict.fromkeys(request.ids))
@@ -348,31 +335,26 @@ class MailboxCalls:
             wanted += more
         return wanted
 
-    async def _redrive_part(self, log: MailboxLog, ids: Sequence[int], destination: str) -> int:
+    async def _redrive_part(self, log: Mailbox, ids: Sequence[int], destination: str) -> int:
         """Redrive messages; return the number of those that were moved."""
         rows = log.state.rows
         dead = [each for each in ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]
         moved = 0
         if dead and not destination:
-            moved += await log.run(Call(lambda step: _redrive_dead(step, dead), 1))
+            moved += await log.run(Call(lambda step: redrive_here(step, dead), 1))
         targets: dict[str, list[int]] = {destination: dead} if dead and destination else {}
-        messages = await self._mailboxes.reader.messages(log, [*{*ids}.difference(dead)])
+        messages = await self.mailboxes.reader.messages(log, [*{*ids}.difference(dead)])
         for message_id, message in messages.items():
             if message.origin and (target := destination or self.name_of(message.origin.mailbox_id)):
                 targets.setdefault(target, []).append(message_id)
         for target, theirs in targets.items():
-            other = await self._mailboxes.open(target)
-            moved += await self._mailboxes.mover.move(log, other, theirs, EventType.MOVED)
+            other = await self.mailboxes.open(target)
+            moved += await self.mailboxes.mover.move(log, other, theirs, EventType.MOVED)
         return moved
 
 
-def _fetching(count: int, lease_ms: int) -> Callable[[Any], Fetched]:
-    return lambda step: fetch(step, count, lease_ms, DEFAULT_FETCH_BYTES)
-
-
-def _redrive_dead(step: Any, message_ids: list[int]) -> int:
-    rows = step.state.rows
-    dead = [each for each in message_ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]
-    if dead:
-        redrive_here(step, dead)
-    return len(dead)
+def _check_ids(ids: Sized) -> None:
+    if len(ids) > MAX_MAILBOX_BATCH:
+        raise InvalidRequestError(
+            f"the request names {len(ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
+        )

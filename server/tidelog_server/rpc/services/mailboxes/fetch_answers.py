@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from tidelog_server.core.errors import RateLimitRejectedError, TidelogServerError
 from tidelog_server.core.limits import MAX_DELIVERED_BODY_BYTES
 from tidelog_server.log.scan.read_budget import ReadMemory
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Fetched
 from tidelog_server.rpc.services.mailboxes.answers import error_answer, fetched_answer, fetched_answer_of_events
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 
 # Approximate memory of a delivery in addition to its body.
 _DELIVERY_BYTES: Final = 128
@@ -45,17 +45,17 @@ class FetchAnswers:
     """
 
     def __init__(
-        self, calls: MailboxCalls, memory: ReadMemory, add: Add, start: Callable[[Coroutine[Any, Any, None]], None]
+        self, calls: MessageCalls, memory: ReadMemory, add: Add, start: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
         """``start`` runs a coroutine as part of the call."""
         self._calls = calls
         self._memory = memory
         self._add = add
         self._start = start
-        self._starved: deque[tuple[Slot, MailboxLog, Fetched]] = deque()
+        self._starved: deque[tuple[Slot, Mailbox, Fetched]] = deque()
         self._written = asyncio.Event()
 
-    def put(self, slot: Slot, log: MailboxLog, fetched: Fetched) -> None:
+    def put(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
         """Answer a fetch as soon as there is memory for its bodies."""
         if not fetched.grants:
             self._add(fetched_answer(slot.number, fetched, {}, self._calls.name_of), slot)
@@ -100,7 +100,7 @@ class FetchAnswers:
             self._written.clear()
             await self._written.wait()
 
-    def _read(self, slot: Slot, log: MailboxLog, fetched: Fetched) -> None:
+    def _read(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
         """Answer a fetch for which memory is reserved, at once if the bodies are in memory."""
         try:
             events = self._calls.events_in_memory(log, fetched)
@@ -112,7 +112,7 @@ class FetchAnswers:
             answer = error_answer(slot.number, error)
         self._add(answer, slot, _size_of(fetched))
 
-    async def _read_from_store(self, slot: Slot, log: MailboxLog, fetched: Fetched) -> None:
+    async def _read_from_store(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
         try:
             messages = await self._calls.messages(log, fetched)
             answer = fetched_answer(slot.number, fetched, messages, self._calls.name_of)

@@ -9,11 +9,11 @@ from tidelog_server.core.mailboxes import MailboxSettings
 from tidelog_server.core.names import check_mailbox_name
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.catalog import MailboxRecord
-from tidelog_server.mailboxes.registry import Mailboxes
+from tidelog_server.mailboxes.registry import Registry
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
 from tidelog_server.security.access import current_tenant
 from tidelog_server.security.grants import OF_MAILBOXES
@@ -25,7 +25,7 @@ _LOOKS_PER_MAILBOX: Final = 4
 class MailboxService:
     """Handlers of MailboxService. Those of calls on messages are in ``calls`` and ``stream``."""
 
-    def __init__(self, mailboxes: Mailboxes, calls: MailboxCalls, operations: OperateCalls, node: LogNode) -> None:
+    def __init__(self, mailboxes: Registry, calls: MessageCalls, operations: OperateCalls, node: LogNode) -> None:
         self._mailboxes = mailboxes
         self._node = node
         self._calls = calls

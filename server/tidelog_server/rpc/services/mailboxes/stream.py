@@ -15,9 +15,10 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.errors import ShutdownError as NodeStops
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH, PARSE_STEP_BYTES
+from tidelog_server.fold.calls import Call
 from tidelog_server.log.node import LogNode
-from tidelog_server.mailboxes.calls import Call, FetchCall
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
+from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.draining import drain
 from tidelog_server.rpc.open_streams import caller_of
@@ -28,7 +29,7 @@ from tidelog_server.rpc.services.mailboxes.answers import (
     extended_answer,
     sent_answer,
 )
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.fetch_answers import FetchAnswers, Slot
 from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import Verb
@@ -59,14 +60,14 @@ class _Answer(NamedTuple):
     taken_bytes: int = 0
 
 
-_Encode = Callable[[Slot, MailboxLog, Any], bytes | None]
+_Encode = Callable[[Slot, Mailbox, Any], bytes | None]
 """Takes an operation, its mailbox and its result, and returns the answer; None if it follows later."""
 
 
 class OperateCalls:
     """Handler of Operate."""
 
-    def __init__(self, calls: MailboxCalls, node: LogNode) -> None:
+    def __init__(self, calls: MessageCalls, node: LogNode) -> None:
         self._calls = calls
         self._node = node
 
@@ -88,7 +89,7 @@ class OperateStream:
     answers that the client has not read are within the memory of all readers of the node (``ReadBudget``).
     """
 
-    def __init__(self, calls: MailboxCalls, node: LogNode, context: Context) -> None:
+    def __init__(self, calls: MessageCalls, node: LogNode, context: Context) -> None:
         self._calls = calls
         self._node = node
         self._context = context
@@ -108,7 +109,7 @@ class OperateStream:
         # Operations that were submitted and have no result yet.
         self._open: set[asyncio.Future[Any]] = set()
         # Fetches that may wait for messages, by number.
-        self._waits: dict[int, tuple[MailboxLog, FetchCall]] = {}
+        self._waits: dict[int, tuple[Mailbox, FetchCall]] = {}
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Serve the stream to its end.
@@ -195,7 +196,7 @@ class OperateStream:
             request = getattr(operation, kind)
             if self._access is not None:
                 self._access.require(Verb.MAILBOX_SEND if kind == "send" else Verb.MAILBOX_RECEIVE, request.mailbox)
-            log = self._calls.opened(request.mailbox)
+            log = self._calls.mailboxes.opened_by_name(request.mailbox)
             if log is not None and not (kind == "send" and self._calls.bodies.must_wait((request,))):
                 self._submit(slot, kind, request, log)
                 return
@@ -206,14 +207,14 @@ class OperateStream:
 
     async def _begin_later(self, slot: Slot, kind: str, request: Any) -> None:
         try:
-            log = await self._calls.open(request.mailbox)
+            log = await self._calls.mailboxes.open(request.mailbox)
             if kind == "send":
                 await self._calls.bodies.prepare((request,))
             self._submit(slot, kind, request, log)
         except TidelogServerError as error:
             self._refuse(slot, error)
 
-    def _submit(self, slot: Slot, kind: str, request: Any, log: MailboxLog) -> None:
+    def _submit(self, slot: Slot, kind: str, request: Any, log: Mailbox) -> None:
         """Submit an operation. Raises TidelogServerError if it is invalid."""
         call, encode = self._call_of(kind, request, log)
         self._open.add(call.done)
@@ -228,7 +229,7 @@ class OperateStream:
             log, call = self._waits[number]
             log.end_wait(call)
 
-    def _call_of(self, kind: str, request: Any, log: MailboxLog) -> tuple[Call[Any], _Encode]:
+    def _call_of(self, kind: str, request: Any, log: Mailbox) -> tuple[Call[Any], _Encode]:
         calls = self._calls
         match kind:
             case "send":
@@ -242,7 +243,7 @@ class OperateStream:
 
     # -- Answers -------------------------------------------------------------------------------------------
 
-    def _settled(self, slot: Slot, log: MailboxLog, encode: _Encode, done: "asyncio.Future[Any]") -> None:
+    def _settled(self, slot: Slot, log: Mailbox, encode: _Encode, done: "asyncio.Future[Any]") -> None:
         self._open.discard(done)
         self._waits.pop(slot.number, None)
         if done.cancelled() or self._is_closed:
@@ -255,17 +256,17 @@ class OperateStream:
             if answer is not None:
                 self._add(answer, slot)
 
-    def _sent(self, slot: Slot, _log: MailboxLog, sent: Any) -> bytes:
+    def _sent(self, slot: Slot, _log: Mailbox, sent: Any) -> bytes:
         return sent_answer(slot.number, sent)
 
-    def _acked(self, slot: Slot, _log: MailboxLog, failures: Any) -> bytes:
+    def _acked(self, slot: Slot, _log: Mailbox, failures: Any) -> bytes:
         return acked_answer(slot.number, failures)
 
-    def _extended(self, slot: Slot, _log: MailboxLog, extended: Any) -> bytes:
+    def _extended(self, slot: Slot, _log: Mailbox, extended: Any) -> bytes:
         until, failures = extended
         return extended_answer(slot.number, until, failures)
 
-    def _fetched(self, slot: Slot, log: MailboxLog, fetched: Any) -> None:
+    def _fetched(self, slot: Slot, log: Mailbox, fetched: Any) -> None:
         self._fetches.put(slot, log, fetched)
 
     def _refuse(self, slot: Slot, error: TidelogServerError) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.log.protocols import NOTHING_JOINED, Joined
-from tidelog_server.mailboxes.calls import SMALL_BYTES, Call
 from tidelog_server.mailboxes.joint import JointPart, JointStep
-from tidelog_server.mailboxes.mailbox import MailboxLog
+from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import (
     Outgoing,
     Rejection,
@@ -22,7 +22,7 @@ from tidelog_server.mailboxes.operations import (
     check_send,
 )
 from tidelog_server.rpc.services.mailboxes.bodies import blob_events
-from tidelog_server.rpc.services.mailboxes.calls import MailboxCalls
+from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.wire import outgoings_of, rejections_of, sent_response
 
 
@@ -36,7 +36,7 @@ class _Part:
         sends: Messages to send, by index of the request in the transaction.
     """
 
-    log: MailboxLog
+    log: Mailbox
     confirmed: list[bytes] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     sends: dict[int, list[Outgoing]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Part:
 class MailboxTransactions:
     """Prepares what transactions do to mailboxes."""
 
-    def __init__(self, calls: MailboxCalls) -> None:
+    def __init__(self, calls: MessageCalls) -> None:
         self._calls = calls
 
     async def join(
@@ -111,7 +111,7 @@ class MailboxTransactions:
 
     async def _part(self, parts: dict[str, _Part], mailbox: str) -> _Part:
         if mailbox not in parts:
-            parts[mailbox] = _Part(await self._calls.open(mailbox))
+            parts[mailbox] = _Part(await self._calls.mailboxes.open(mailbox))
         return parts[mailbox]
 
 

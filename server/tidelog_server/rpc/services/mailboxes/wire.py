@@ -16,7 +16,7 @@ from tidelog_server.core.message_checks import check_header_count
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.mailboxes.events import Sent
 from tidelog_server.mailboxes.operations import Fetched, LockFailures, Outgoing, Rejection, SentIds
-from tidelog_server.mailboxes.state import Counts, MailboxState
+from tidelog_server.mailboxes.state import Counts, Header
 from tidelog_server.rpc import status
 
 _STATES: Final = {
@@ -125,29 +125,28 @@ def failures_of(result: LockFailures) -> list[pb.DeliveryFailure]:
     ]
 
 
-def counts_of(counts: Counts, now_ms: int, *, is_paused: bool) -> pb.MailboxCounts:
-    """Return the counts of a mailbox."""
-    oldest_age_ms = max(0, now_ms - physical_ms(counts.oldest_id)) if counts.oldest_id else 0
+def counts_of(counts: Counts, oldest_id: int, now_ms: int, *, is_paused: bool) -> pb.MailboxCounts:
+    """Return the counts of a mailbox; ``oldest_id`` is the id of its oldest available message."""
+    oldest_age_ms = max(0, now_ms - physical_ms(oldest_id)) if oldest_id else 0
     return pb.MailboxCounts(
         available=counts.available, delayed=counts.delayed, leased=counts.leased, dead=counts.dead,
         oldest_age_ms=oldest_age_ms, body_bytes=counts.body_bytes, is_paused=is_paused,
     )  # fmt: skip
 
 
-def header_of(state: MailboxState, row: int) -> pb.MessageHeader:
-    """Return the header of the message in a row."""
-    rows = state.rows
+def header_of(header: Header) -> pb.MessageHeader:
+    """Return what is known of a message."""
     return pb.MessageHeader(
-        id=rows.ids[row],
-        due_ms=physical_ms(rows.due[row]),
-        delivery_count=rows.deliveries[row],
-        status=_any(rows.statuses[row]),
-        priority=rows.priorities[row],
-        group=state.groups.name_of(rows.groups[row]),
-        body_bytes=rows.sizes[row],
-        state=_STATES[MessageState(rows.states[row])],
-        leased_until_ms=physical_ms(rows.until[row]),
-        expires_ms=physical_ms(rows.expires[row]),
+        id=header.message_id,
+        due_ms=physical_ms(header.due_tick),
+        delivery_count=header.deliveries,
+        status=_any(header.status),
+        priority=header.priority,
+        group=header.group,
+        body_bytes=header.size_bytes,
+        state=_STATES[header.state],
+        leased_until_ms=physical_ms(header.until),
+        expires_ms=physical_ms(header.expires_tick),
     )
 
 

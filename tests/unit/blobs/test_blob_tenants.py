@@ -8,6 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from tidelog_server.blobs import step as step_module
+from tidelog_server.blobs.events import (
+    BlobEvent,
+    decode_blobs,
+    encode_blobs,
+    encode_counted,
+    encode_counted_by,
+    encode_stored_by,
+    replay_blobs,
+)
+from tidelog_server.blobs.state import Blob, BlobState
+from tidelog_server.blobs.step import NOBODY, BlobStep, Storer
 from tidelog_server.core.callers import Tenant, tenant_of
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.limits import (
@@ -17,18 +29,6 @@ from tidelog_server.core.limits import (
     BLOB_TENANT_MEMORY_BYTES,
 )
 from tidelog_server.core.usage import Usage
-from tidelog_server.mailboxes.blobs import step as step_module
-from tidelog_server.mailboxes.blobs.events import (
-    BlobEvent,
-    decode_blobs,
-    encode_blobs,
-    encode_counted,
-    encode_counted_by,
-    encode_stored_by,
-    replay_blob,
-)
-from tidelog_server.mailboxes.blobs.state import Blob, BlobState
-from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
 
 KEY = b"K" * 20
 ETL = tenant_of("jwt:etl")
@@ -187,11 +187,11 @@ def test_an_event_of_another_size_is_data_loss(payload: bytes) -> None:
     state = BlobState()
     put(state, NOBODY)
     with pytest.raises(DataLossError):
-        replay_blob(state, 2, BlobEvent.STORED_BY, payload)
+        replay_blobs(state, [(2, BlobEvent.STORED_BY, payload)])
 
 
 def test_an_event_after_which_references_are_negative_is_data_loss() -> None:
     state = BlobState()
     put(state, A)
     with pytest.raises(DataLossError):
-        replay_blob(state, 2, BlobEvent.COUNTED_BY, encode_counted_by(KEY, A.tenant, -1))
+        replay_blobs(state, [(2, BlobEvent.COUNTED_BY, encode_counted_by(KEY, A.tenant, -1))])

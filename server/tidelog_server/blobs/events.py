@@ -4,13 +4,15 @@ The type of a message is its BlobEvent; all numbers are little-endian. See docs/
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from tidelog_server.blobs.state import Blob, BlobState
 from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.mailboxes.blobs.state import Blob, BlobState
+from tidelog_server.fold.loading import Fold
+from tidelog_server.fold.pages import frozen
 
 
 class BlobEvent(IntEnum):
@@ -91,26 +93,21 @@ def encode_collected(keys: Iterable[bytes]) -> bytes:
     return b"".join(map(_encode_key, keys))
 
 
-def replay_blob(state: BlobState, tick: int, kind: int, payload: bytes) -> None:
-    """Apply the event in the message of the log at ``tick``.
+def replay_blobs(state: BlobState, events: Iterable[tuple[int, int, bytes]]) -> None:
+    """Apply events, each given by its tick, kind and payload.
 
     Raises:
-        DataLossError: The event is unreadable, or contradicts those before it.
+        DataLossError: An event is unreadable, or contradicts those before it.
     """
-    try:
-        _APPLY[BlobEvent(kind)](state, tick, payload)
-    except (struct.error, ValueError, KeyError, IndexError) as error:
-        raise DataLossError(
-            f"the event of the blobs at tick {tick}, of kind {kind}, cannot be replayed ({error!r}): restore the "
-            "server from a backup",
-            tick=tick,
-        ) from error
-
-
-def replay_blobs(state: BlobState, events: Iterable[tuple[int, int, bytes]]) -> None:
-    """Apply events, each given by its tick, kind and payload, as ``replay_blob`` does."""
     for tick, kind, payload in events:
-        replay_blob(state, tick, kind, payload)
+        try:
+            _APPLY[BlobEvent(kind)](state, tick, payload)
+        except (struct.error, ValueError, KeyError, IndexError) as error:
+            raise DataLossError(
+                f"the event of the blobs at tick {tick}, of kind {kind}, cannot be replayed ({error!r}): restore the "
+                "server from a backup",
+                tick=tick,
+            ) from error
 
 
 def _replay_put(state: BlobState, tick: int, payload: bytes) -> None:
@@ -240,3 +237,16 @@ def _decode_key(payload: bytes, at: int) -> tuple[bytes, int]:
     if len(key) != length:
         raise ValueError(f"a key has {len(key)} bytes, expected {length}")
     return key, begin + length
+
+
+def _places(state: BlobState, wanted: Collection[Hashable] | None) -> Iterator[tuple[Hashable, int]]:
+    for key, blob in state.blobs.items():
+        for number, place in enumerate(blob.places if blob.is_complete else ()):
+            if wanted is None or (key, number) in wanted:
+                yield (key, number), place
+
+
+BLOBS: Final = Fold(
+    "the blobs", BlobState, lambda state: frozen(encode_blobs(state)), decode_blobs, replay_blobs, BlobEvent.SNAPSHOT,
+    _places,
+)  # fmt: skip

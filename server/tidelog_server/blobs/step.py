@@ -4,6 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog_server.blobs.events import (
+    BlobEvent,
+    Chunk,
+    encode_chunk,
+    encode_collected,
+    encode_counted,
+    encode_counted_by,
+    encode_stored_by,
+)
+from tidelog_server.blobs.state import Blob, BlobState, Copy, chunks_of
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
@@ -15,16 +25,10 @@ from tidelog_server.core.limits import (
     MAX_BLOBS,
     WHOLE_PERCENT,
 )
-from tidelog_server.mailboxes.blobs.events import (
-    BlobEvent,
-    Chunk,
-    encode_chunk,
-    encode_collected,
-    encode_counted,
-    encode_counted_by,
-    encode_stored_by,
-)
-from tidelog_server.mailboxes.blobs.state import Blob, BlobState, Copy, chunks_of
+from tidelog_server.fold.events import Outbox
+
+CheckMemory = Callable[[Tenant, int], None]
+"""Raises RateLimitRejectedError if a tenant may not use a number of further bytes of memory."""
 
 
 def _accept(_tenant: Tenant, _memory_bytes: int) -> None:
@@ -40,38 +44,39 @@ class Storer:
         percent: Share of what is free that a tenant may use.
         free_bytes: Bytes that blobs may still use on the disk; None if that is not known.
         may_lower_old: Whether it may lower the references of no tenant.
-        check_memory: Raises RateLimitRejectedError if a tenant may not use a number of further bytes of memory.
+        check_memory: See ``CheckMemory``.
     """
 
     tenant: Tenant = NO_TENANT
     percent: int = WHOLE_PERCENT
     free_bytes: int | None = None
     may_lower_old: bool = False
-    check_memory: Callable[[Tenant, int], None] = field(default=_accept, compare=False)
+    check_memory: CheckMemory = field(default=_accept, compare=False)
 
 
 NOBODY: Final = Storer()
 """A caller without authentication."""
 
 
-class BlobStep:
+class BlobStep(Outbox):
     """One step: changes the state, and collects the events. Pure.
 
     Attributes:
         state: The blobs.
-        base: Tick of the first event.
-        types, payloads: The events.
     """
 
-    __slots__ = ("_storer_of", "base", "payloads", "state", "types")
+    __slots__ = ("_storer_of", "state")
 
     def __init__(self, state: BlobState, base: int, storer: Storer | Callable[[], Storer] = NOBODY) -> None:
         """``storer`` may be a function that returns it: most steps of mailboxes need none."""
+        super().__init__(base)
         self.state = state
         self._storer_of = storer
-        self.base = base
-        self.types: list[int] = []
-        self.payloads: list[bytes] = []
+
+    @property
+    def outbox(self) -> Outbox:
+        """Its events."""
+        return self
 
     @property
     def storer(self) -> Storer:
@@ -83,11 +88,6 @@ class BlobStep:
     @storer.setter
     def storer(self, storer: Storer) -> None:
         self._storer_of = storer
-
-    @property
-    def last_tick(self) -> int:
-        """Tick of the last event."""
-        return self.base + len(self.payloads) - 1
 
     def new_memory_bytes(self, key: bytes, size_bytes: int) -> int:
         """Return the further memory that a blob takes once the storer has stored it."""
@@ -141,11 +141,11 @@ class BlobStep:
                 continue
             begin = index * BLOB_CHUNK_BYTES
             chunk = Chunk(key, index, len(data), data[begin : begin + BLOB_CHUNK_BYTES])
-            self.state.put(key, len(data), index, self._add(BlobEvent.PUT, encode_chunk(chunk)))
+            self.state.put(key, len(data), index, self.add(BlobEvent.PUT, encode_chunk(chunk)))
             is_new = True
         tenant = self.storer.tenant
         if tenant and tenant not in self.state.blobs[key].counts:
-            self.state.stored_by(key, tenant, self._add(BlobEvent.STORED_BY, encode_stored_by(key, tenant)))
+            self.state.stored_by(key, tenant, self.add(BlobEvent.STORED_BY, encode_stored_by(key, tenant)))
         elif not is_new:
             self._count_old(key, 0)
 
@@ -172,17 +172,17 @@ class BlobStep:
             if storer.tenant not in blob.counts:
                 self.check_memory(BLOB_TENANT_MEMORY_BYTES)
             payload = encode_counted_by(key, storer.tenant, wanted - own)
-            self.state.counted_by(key, storer.tenant, wanted - own, self._add(BlobEvent.COUNTED_BY, payload))
+            self.state.counted_by(key, storer.tenant, wanted - own, self.add(BlobEvent.COUNTED_BY, payload))
         if wanted == own or lowered < 0:
             self._count_old(key, min(0, lowered))
         return blob.references_of(storer.tenant)
 
     def _count_old(self, key: bytes, delta: int) -> None:
-        self.state.counted(key, delta, self._add(BlobEvent.COUNTED, encode_counted(key, delta)))
+        self.state.counted(key, delta, self.add(BlobEvent.COUNTED, encode_counted(key, delta)))
 
     def collect(self, keys: Sequence[bytes]) -> None:
         """Remove blobs."""
-        self._add(BlobEvent.COLLECTED, encode_collected(keys))
+        self.add(BlobEvent.COLLECTED, encode_collected(keys))
         self.state.collected(keys)
 
     def relocate(self, chunks: Iterable[tuple[int, Chunk]]) -> list[Copy]:
@@ -192,16 +192,7 @@ class BlobStep:
         the old places: readers need what is in the log, and a trim must not pass it.
         """
         return [
-            Copy(chunk.key, chunk.number, old, self._add(BlobEvent.RELOCATED, encode_chunk(chunk)))
+            Copy(chunk.key, chunk.number, old, self.add(BlobEvent.RELOCATED, encode_chunk(chunk)))
             for old, chunk in chunks
             if (blob := self.state.blobs.get(chunk.key)) is not None and blob.places[chunk.number] == old
         ]
-
-    def snapshot(self, page: bytes) -> int:
-        """Add a page of a snapshot; return its tick."""
-        return self._add(BlobEvent.SNAPSHOT, page)
-
-    def _add(self, kind: BlobEvent, payload: bytes) -> int:
-        self.types.append(kind)
-        self.payloads.append(payload)
-        return self.base + len(self.payloads) - 1

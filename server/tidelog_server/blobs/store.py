@@ -10,26 +10,24 @@ from typing import Final
 
 import structlog
 
+from tidelog_server.blobs.events import BLOBS, decode_chunk
+from tidelog_server.blobs.live import LiveReferences
+from tidelog_server.blobs.log import BlobKeeper, BlobLog
+from tidelog_server.blobs.state import Blob, BlobState, Charge, chunks_of
+from tidelog_server.blobs.step import NOBODY, BlobStep, CheckMemory, Storer
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError, TidelogServerError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import KIB
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, KIB
 from tidelog_server.core.ticks import LOGICAL_BITS
+from tidelog_server.fold.calls import Call
+from tidelog_server.fold.events import EventCodec, read_event
+from tidelog_server.fold.loading import load
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
-from tidelog_server.mailboxes.blobs.events import BlobEvent, decode_blobs, decode_chunk, replay_blobs
-from tidelog_server.mailboxes.blobs.keeping import keep_short
-from tidelog_server.mailboxes.blobs.live import LiveReferences
-from tidelog_server.mailboxes.blobs.log import BlobLog
-from tidelog_server.mailboxes.blobs.state import Blob, BlobState, chunks_of
-from tidelog_server.mailboxes.blobs.step import NOBODY, BlobStep, Storer
-from tidelog_server.mailboxes.bounds import Bounds
-from tidelog_server.mailboxes.loading import EventCodec, Fold, load_fold, read_event
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
-_FOLD: Final = Fold("the blobs", BlobState, decode_blobs, replay_blobs, BlobEvent.SNAPSHOT)
 # Chunks that one step stores: a larger one would hold the event loop for longer.
 _STEP_CHUNKS: Final = 4
 # Blobs that one step collects.
@@ -88,15 +86,17 @@ class Blobs:
 
     Attributes:
         live: References of messages.
+        keeper: Keeps the log short.
         are_references_known: Returns whether ``live`` counts the messages of all mailboxes; no blob is deleted before.
     """
 
     def __init__(
         self, node: LogNode, tasks: TaskOwner, readers: Executor, codec: EventCodec, channel: BlobChannel,
-        *, bounds: Bounds, snapshot_of: Callable[[int], int], grace_s: float,
+        *, check_memory: CheckMemory, charge: Charge, snapshot_of: Callable[[int], int], grace_s: float,
     ) -> None:  # fmt: skip
         """``snapshot_of`` returns the tick of the last complete snapshot in a vchannel, as of the start."""
-        self._bounds = bounds
+        self._check_memory = check_memory
+        self._charge = charge
         self.live = LiveReferences()
         self.live.on_released = self._released
         self.are_references_known: Callable[[], bool] = lambda: True
@@ -108,6 +108,7 @@ class Blobs:
         self._snapshot_of = snapshot_of
         self._grace_ticks = int(grace_s * 1_000) << LOGICAL_BITS
         self._period_s = min(max(grace_s * _PERIOD_PART, _MIN_PERIOD_S), _MAX_PERIOD_S)
+        self.keeper = BlobKeeper(node, self._read_payload)
         self._opening = asyncio.Lock()
         self._no_blobs = BlobState()
         # Set once it is known that the channel does not exist: only ``create`` changes that.
@@ -145,25 +146,19 @@ class Blobs:
 
     async def _load(self, place: Place) -> BlobLog:
         vchannel_id = place.vchannel.vchannel_id
-        snapshot_tick = self._snapshot_of(vchannel_id)
-        state = await asyncio.get_running_loop().run_in_executor(
-            self._readers, load_fold, self._node.store, self._codec, vchannel_id, snapshot_tick, _FOLD
+        loaded = await asyncio.get_running_loop().run_in_executor(
+            self._readers, load, self._node.store, self._codec, vchannel_id, self._snapshot_of(vchannel_id), BLOBS
         )
-        log = BlobLog(self._node, self._codec, place, state)
-        log.snapshot_tick = snapshot_tick
-        state.attach(self._bounds.memory.add)
+        log = BlobLog(self._node, self._tasks, self._codec, place, loaded)
+        log.state.attach(self._charge)
         return log
 
     # -- Steps of mailboxes ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> BlobState:
-        """The blobs."""
+        """The blobs. A step may store one after ``create`` has succeeded."""
         return self._no_blobs if self.log is None else self.log.state
-
-    def step(self, base: int, storer: Callable[[], Storer]) -> BlobStep:
-        """Begin the part of a step of a mailbox; its first event has the tick ``base``."""
-        return BlobStep(self.state, base, storer)
 
     def storer(self, tenant: Tenant, *, may_lower_old: bool = False) -> Storer:
         """Return who stores or counts a blob, with what it may use now."""
@@ -172,18 +167,7 @@ class Blobs:
         if free_bytes is not None:
             free_bytes = max(0, free_bytes - admission.limits.min_free_disk_bytes)
         percent = admission.limits.max_principal_percent
-        return Storer(tenant, percent, free_bytes, may_lower_old, self._bounds.check_memory)
-
-    def enter(self, step: BlobStep, txn: TxnSpan | None) -> list[NewEntry]:
-        """Complete the part of a step of a mailbox; return its entry, or [] without events.
-
-        The caller submits it without an ``await``. ``txn`` is the transaction of the step. ``create`` must have
-        succeeded before a step that stores a blob.
-        """
-        if not step.payloads:
-            return []
-        assert self.log is not None
-        return self.log.enter(step, txn)
+        return Storer(tenant, percent, free_bytes, may_lower_old, self._check_memory)
 
     # -- Calls ---------------------------------------------------------------------------------------------
 
@@ -202,8 +186,9 @@ class Blobs:
         while True:
             for first in range(0, chunks_of(len(data)), _STEP_CHUNKS):
                 # An event for each chunk, and one for the tenant.
+                size_bytes = min(_STEP_CHUNKS * BLOB_CHUNK_BYTES, len(data))
                 storing = _putting(key, data, first, self.storer(tenant))
-                await log.run(storing, _STEP_CHUNKS + 1, needs_disk=True)
+                await log.run(Call(storing, _STEP_CHUNKS + 1, size_bytes, needs_disk=True))
                 hit(Failpoint.BLOB_MID_PUT)
                 if is_stored:
                     break
@@ -232,7 +217,7 @@ class Blobs:
             return step.count(key, delta)
 
         # An event for its own references, and one for those of no tenant.
-        return await log.run(count, 2)
+        return await log.run(Call(count, 2))
 
     async def describe(self, key: bytes, tenant: Tenant = NO_TENANT) -> BlobDescription:
         """Return what a tenant knows of a blob. Raises BlobNotExistError."""
@@ -267,14 +252,11 @@ class Blobs:
         raise BlobNotExistError(key)
 
     async def _chunk(self, log: BlobLog, key: bytes, index: int) -> bytes:
-        vchannel_id, loop = log.place.vchannel.vchannel_id, asyncio.get_running_loop()
         while (blob := log.state.find(key)) is not None:
             place = blob.places[index]
             # It may have been deleted, and stored again, since the read began.
             await log.until_durable(place)
-            payload = await loop.run_in_executor(
-                self._readers, read_event, self._node.store, self._codec, vchannel_id, place
-            )
+            payload = await self._read_payload(log, place)
             if payload is not None:
                 return decode_chunk(payload).data
             # A chunk that was copied and trimmed meanwhile is at another place now.
@@ -309,7 +291,8 @@ class Blobs:
             return
         while self.are_references_known() and await self._collect(log) == _COLLECTED:
             pass
-        await keep_short(self._node, log, self._read_payload)
+        if self.keeper.is_due(log) or self.keeper.is_mostly_garbage(log):
+            await self.keeper.keep(log)
 
     async def _collect(self, log: BlobLog) -> int:
         """Delete some idle blobs; return their number."""
@@ -321,11 +304,11 @@ class Blobs:
                 step.collect(keys)
             return len(keys)
 
-        return await log.run(collect, 1)
+        return await log.run(Call(collect, 1))
 
     async def _read_payload(self, log: BlobLog, tick: int) -> bytes | None:
         return await asyncio.get_running_loop().run_in_executor(
-            self._readers, read_event, self._node.store, self._codec, log.place.vchannel.vchannel_id, tick
+            self._readers, read_event, self._node.store.read, self._codec, log.place.vchannel.vchannel_id, tick
         )
 
     def _released(self, key: bytes) -> None:

@@ -9,15 +9,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tidelog_server.blobs.log import BlobLog
+from tidelog_server.blobs.store import Blobs
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES
-from tidelog_server.mailboxes.blobs.keeping import copy_old_chunks, write_snapshot
-from tidelog_server.mailboxes.blobs.log import BlobLog
-from tidelog_server.mailboxes.blobs.store import Blobs
+from tidelog_server.fold import keeping
+from tidelog_server.fold.calls import Call
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
 from tidelog_testing.parts.mailbox_nodes import MailboxNode, running_mailboxes, until
 from tidelog_testing.parts.stores import CrashingStore
 
 DATA = b"first" * BLOB_CHUNK_BYTES
+
+
+@pytest.fixture(autouse=True)
+def _trims_short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "TRIM_ABOVE_BYTES", 0)
 
 
 @pytest.fixture
@@ -56,7 +62,7 @@ async def copying(store: CrashingStore, blobs: Blobs, log: BlobLog) -> "asyncio.
     """Begin to copy all chunks; return when copies are submitted, which stay in flight until syncs are allowed."""
     store.may_sync.clear()
     submitted = log.place.vchannel.submitted_tick
-    task = asyncio.create_task(copy_old_chunks(log, blobs._read_payload))
+    task = asyncio.create_task(blobs.keeper.copy_old(log))
     await until(lambda: log.place.vchannel.submitted_tick > submitted)
     return task
 
@@ -82,13 +88,13 @@ async def test_a_snapshot_and_a_trim_keep_the_old_chunks_until_the_copies_are_du
     assert log.state.find(key) is not None
     first = log.state.blobs[key].places[0]
     task = await copying(store, blobs, log)
-    writing = asyncio.create_task(write_snapshot(node.node.log, log))
+    writing = asyncio.create_task(blobs.keeper.write_snapshot(log))
     store.may_sync.set()
     await asyncio.gather(task, writing)
     # The snapshot has the old places: it was written before the copies were durable.
     assert log.place.vchannel.trim_tick <= first
 
-    await write_snapshot(node.node.log, log)
+    await blobs.keeper.write_snapshot(log)
     assert log.place.vchannel.trim_tick > first
     assert await blobs.bytes_of(key) == DATA
 
@@ -98,8 +104,8 @@ async def test_a_read_under_way_finds_the_chunks_that_were_copied_and_trimmed(no
     reading = blobs.read(key)
     parts = [(await anext(reading))[0]]
 
-    await copy_old_chunks(log, blobs._read_payload)
-    await write_snapshot(node.node.log, log)
+    await blobs.keeper.copy_old(log)
+    await blobs.keeper.write_snapshot(log)
     parts += [data async for data, _ in reading]
 
     assert b"".join(parts) == DATA
@@ -110,8 +116,8 @@ async def test_a_blob_that_is_deleted_and_stored_again_while_it_is_copied_is_rea
 ) -> None:
     log, (key,) = await log_with(blobs, b"small")
     task = await copying(store, blobs, log)
-    collecting = asyncio.create_task(log.run(lambda step: step.collect([key]), 1))
-    await asyncio.sleep(0)
+    collecting = asyncio.create_task(log.run(Call(lambda step: step.collect([key]), 1)))
+    await until(lambda: log.state.find(key) is None)
     putting = asyncio.create_task(blobs.put(b"small"))
     await until(lambda: log.state.find(key) is not None)
     [stored] = log.state.blobs[key].places
@@ -135,3 +141,30 @@ async def test_a_crash_while_copies_are_in_flight_loses_nothing(
 
     async with running_mailboxes(crashed, metadata=MemoryMetadataStore(shared)) as node:
         assert [await node.mailboxes.blobs.bytes_of(key) for key in keys] == [DATA, b"small"]
+
+
+async def test_many_small_blobs_are_not_copied_again_and_again(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Their events and the snapshot have more bytes than they.
+    log, _ = await log_with(blobs, *(b"%d" % number for number in range(500)))
+    monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", 10_000)
+    for _ in range(3):
+        await blobs.keep()
+    submitted = log.place.vchannel.submitted_tick
+    for _ in range(3):
+        await blobs.keep()
+    assert log.place.vchannel.submitted_tick == submitted
+
+
+async def test_restarts_do_not_put_off_a_snapshot(
+    store: CrashingStore, shared: SharedMemory, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SNAPSHOT_AFTER_CHANGES", 50)
+    names = [b"%d" % number for number in range(40)]
+    log, _ = await log_with(blobs, *names, *names[:30])
+    assert log.changes == 70
+    async with running_mailboxes(store.crashed(), metadata=MemoryMetadataStore(shared)) as node:
+        later, _ = await log_with(node.mailboxes.blobs, *names[:20])
+        # More than twice the number of blobs.
+        assert later.changes == 90
+        await node.mailboxes.blobs.keep()
+        assert later.snapshot_tick
