@@ -144,7 +144,9 @@ class BlobStep(Outbox):
             self.state.put(key, len(data), index, self.add(BlobEvent.PUT, encode_chunk(chunk)))
             is_new = True
         tenant = self.storer.tenant
-        if tenant and tenant not in self.state.blobs[key].counts:
+        stored = self.state.blobs[key]
+        # A tenant may have counted a blob that no tenant has stored.
+        if tenant and (stored.payer == NO_TENANT or tenant not in stored.counts):
             self.state.stored_by(key, tenant, self.add(BlobEvent.STORED_BY, encode_stored_by(key, tenant)))
         elif not is_new:
             self._count_old(key, 0)

@@ -211,7 +211,7 @@ class FoldLog(ABC, Generic[State, Step]):
         return calls
 
     def _step(self, base: int, calls: Sequence[Call[Any]], ticks: int, *, with_time: bool) -> None:
-        """Execute ``calls``, then what _waits, with ``ticks`` ticks from ``base`` on, and submit the events."""
+        """Execute ``calls``, then what waits, with ``ticks`` ticks from ``base`` on, and submit the events."""
         answers: Answers = []
         step = self.begin(base, base + ticks, with_time=with_time)
         rows: list[Row] = []
@@ -230,7 +230,7 @@ class FoldLog(ABC, Generic[State, Step]):
         hit(Failpoint.MAILBOX_STEP_SUBMITTED)
 
     def _execute(self, step: Step, call: Call[Any], answers: Answers) -> bool:
-        """Execute an operation; return False if it was refused, or _waits."""
+        """Execute an operation; return False if it was refused, or waits."""
         try:
             if call.needs_disk:
                 self._node.admission.check()
@@ -287,7 +287,7 @@ class FoldLog(ABC, Generic[State, Step]):
             self._on_left(left)
 
     def stop_by_defect(self, error: BaseException, calls: Iterable[Call[Any]]) -> None:
-        """Stop the log because of a bug while ``calls`` were executed; refuse them and everything that _waits."""
+        """Stop the log because of a bug while ``calls`` were executed; refuse them and everything that waits."""
         failure = self._node.committer.stop_by_defect(error)
         for call in calls:
             call.fail(failure.with_effect(Effect.UNKNOWN))
