@@ -7,6 +7,7 @@ from typing import Final
 from tidelog_server.blobs.events import BLOBS, decode_chunk
 from tidelog_server.blobs.state import BlobState
 from tidelog_server.blobs.step import BlobStep
+from tidelog_server.core.errors import ShutdownError
 from tidelog_server.fold.calls import Call
 from tidelog_server.fold.keeping import Keeper
 from tidelog_server.fold.log import FoldLog
@@ -28,6 +29,12 @@ class BlobLog(FoldLog[BlobState, BlobStep]):
         assert not with_time
         return BlobStep(self.state, base)
 
+    def check_open(self) -> None:
+        """See FoldLog. Raises ShutdownError once the channel is closed, with its node."""
+        super().check_open()
+        if self.place.log.is_closed:
+            raise ShutdownError
+
     async def until_durable(self, tick: int) -> None:
         """Wait until what was submitted at ``tick`` is durable. Raises TidelogServerError if the node stops before."""
         vchannel = self.place.vchannel
@@ -48,9 +55,16 @@ ReadPayload = Callable[[BlobLog, int], Awaitable[bytes | None]]
 class BlobKeeper(Keeper[BlobLog, int]):
     """Keeps the log of the blobs short. A chunk to copy is given by its tick."""
 
+    # The search takes time for each chunk, and a restore to a tick during the copies needs the places before them.
+    _trims_while_copying = False
+
     def __init__(self, node: LogNode, read: ReadPayload) -> None:
         super().__init__(node)
         self._read = read
+
+    def is_due(self, log: BlobLog) -> bool:
+        """See Keeper. Bytes do not count: of a chunk, a replay keeps the place, and a snapshot takes time for each."""
+        return self._has_many_changes(log)
 
     def _items(self, log: BlobLog) -> int:
         return len(log.state.blobs)

@@ -15,7 +15,7 @@ from tidelog_server.blobs.events import (
 )
 from tidelog_server.blobs.state import Blob, BlobState, Copy, chunks_of
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
 from tidelog_server.core.limits import (
     BLOB_CHUNK_BYTES,
@@ -100,11 +100,18 @@ class BlobStep(Outbox):
             self.storer.check_memory(self.storer.tenant, memory_bytes)
 
     def check_room(self, key: bytes, size_bytes: int) -> None:
-        """Raise RateLimitRejectedError if there is no room for the blob ``key``, or the storer uses too much.
+        """Check that a blob may be stored. The caller checks the memory with ``check_memory``, for all of a request.
 
-        The caller checks the memory with ``check_memory``, for all blobs of a request.
+        Raises:
+            InvalidRequestError: Another blob has its key.
+            RateLimitRejectedError: There is no room for it, or the storer uses too much.
         """
         blob, storer = self.state.blobs.get(key), self.storer
+        if blob is not None and blob.size_bytes != size_bytes:
+            raise InvalidRequestError(
+                f"a blob of {blob.size_bytes} bytes has the key of this one of {size_bytes} bytes: choose SHA-256",
+                field="algorithm",
+            )
         self._check_tenants(blob)
         if blob is None and len(self.state.blobs) >= MAX_BLOBS:
             raise RateLimitRejectedError(

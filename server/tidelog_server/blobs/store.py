@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -20,7 +21,7 @@ from tidelog_server.core.errors import DataLossError, TidelogServerError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES, KIB
 from tidelog_server.core.ticks import LOGICAL_BITS
-from tidelog_server.fold.calls import Call
+from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.fold.events import EventCodec, read_event
 from tidelog_server.fold.loading import load
 from tidelog_server.log.node import LogNode
@@ -30,8 +31,9 @@ from tidelog_server.runtime.tasks import TaskOwner
 
 # Chunks that one step stores: a larger one would hold the event loop for longer.
 _STEP_CHUNKS: Final = 4
-# Blobs that one step collects.
+# Blobs that one step collects, and about the size of a key in its event.
 _COLLECTED: Final = 1_000
+_KEY_BYTES: Final = 33
 # A blob of this size or more is hashed on a thread.
 _HASH_BYTES: Final = 256 * KIB
 # How often idle blobs are looked for: a part of the grace period, within bounds.
@@ -185,9 +187,11 @@ class Blobs:
         is_stored, is_created = stored is not None, stored is None or (tenant and tenant not in stored.counts)
         while True:
             for first in range(0, chunks_of(len(data)), _STEP_CHUNKS):
+                rest_bytes = 0 if is_stored else len(data) - first * BLOB_CHUNK_BYTES
+                size_bytes = SMALL_BYTES + min(_STEP_CHUNKS * BLOB_CHUNK_BYTES, rest_bytes)
+                # What the storer may use is decided in the step, after those before it.
+                storing = _putting(key, data, first, partial(self.storer, tenant))
                 # An event for each chunk, and one for the tenant.
-                size_bytes = min(_STEP_CHUNKS * BLOB_CHUNK_BYTES, len(data))
-                storing = _putting(key, data, first, self.storer(tenant))
                 await log.run(Call(storing, _STEP_CHUNKS + 1, size_bytes, needs_disk=True))
                 hit(Failpoint.BLOB_MID_PUT)
                 if is_stored:
@@ -304,7 +308,7 @@ class Blobs:
                 step.collect(keys)
             return len(keys)
 
-        return await log.run(Call(collect, 1))
+        return await log.run(Call(collect, 1, _COLLECTED * _KEY_BYTES))
 
     async def _read_payload(self, log: BlobLog, tick: int) -> bytes | None:
         return await asyncio.get_running_loop().run_in_executor(
@@ -316,9 +320,9 @@ class Blobs:
             self.log.state.released(key, self._node.shared.oracle.now())
 
 
-def _putting(key: bytes, data: bytes, first: int, storer: Storer) -> Callable[[BlobStep], None]:
+def _putting(key: bytes, data: bytes, first: int, storer: Callable[[], Storer]) -> Callable[[BlobStep], None]:
     def execute(step: BlobStep) -> None:
-        step.storer = storer
+        step.storer = storer()
         step.check_memory(step.new_memory_bytes(key, len(data)))
         step.check_room(key, len(data))
         step.put(key, data, first, _STEP_CHUNKS)

@@ -25,7 +25,7 @@ RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
 """Administrative calls and refusals, see security.audit. Only the server appends to it."""
 BLOB_CHANNEL: Final = "_blobs"
-"""Blobs of a node, see mailboxes.blobs. Only the server appends to it and trims it."""
+"""Blobs of a node, see ``blobs``. Only the server appends to it and trims it."""
 JOURNAL_CHANNEL_PREFIX: Final = "_journal."
 """Prefix of the channels with the frames of journals. The server creates them; callers append to them and read them."""
 _JOURNAL_CHANNEL: Final = re.compile(re.escape(JOURNAL_CHANNEL_PREFIX) + "[1-9][0-9]{0,18}", re.ASCII)

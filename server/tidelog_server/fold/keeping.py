@@ -68,13 +68,17 @@ class Keeper(ABC, Generic[Log, Old]):
     async def _copy(self, log: Log, part: Sequence[Old]) -> tuple[int, int]:
         """Copy bodies to the end of the log; return the size of the copies, and that in terms of ``_used_bytes``."""
 
+    # Whether the state can be asked for its oldest body again and again, so that a long copy is trimmed meanwhile.
+    _trims_while_copying = True
+
     # -- What is the same --------------------------------------------------------------------------------------
 
     def is_due(self, log: Log) -> bool:
         """Return whether a log has grown enough for a snapshot. Takes no time."""
-        return log.changes > max(SNAPSHOT_AFTER_CHANGES, _SNAPSHOT_RATIO * self._items(log)) or (
-            log.written_bytes > max(SNAPSHOT_AFTER_BYTES, log.snapshot_bytes)
-        )
+        return self._has_many_changes(log) or log.written_bytes > max(SNAPSHOT_AFTER_BYTES, log.snapshot_bytes)
+
+    def _has_many_changes(self, log: Log) -> bool:
+        return log.changes > max(SNAPSHOT_AFTER_CHANGES, _SNAPSHOT_RATIO * self._items(log))
 
     async def keep(self, log: Log) -> None:
         """Write a snapshot, and trim the log as far as possible.
@@ -167,7 +171,7 @@ class Keeper(ABC, Generic[Log, Old]):
             copied_bytes += size_bytes
             used_bytes += part_bytes
             untrimmed_bytes += size_bytes
-            if untrimmed_bytes >= CLEAN_ABOVE_BYTES:
+            if untrimmed_bytes >= CLEAN_ABOVE_BYTES and self._trims_while_copying:
                 # So that the copies of a large log need little disk space.
                 await self.trim(log, self._oldest_place(log, log.snapshot_tick))
                 untrimmed_bytes = 0

@@ -11,6 +11,8 @@ import pytest
 
 from tidelog_server.blobs.log import BlobLog
 from tidelog_server.blobs.store import Blobs
+from tidelog_server.core.callers import tenant_of
+from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import BLOB_CHUNK_BYTES
 from tidelog_server.fold import keeping
 from tidelog_server.fold.calls import Call
@@ -168,3 +170,35 @@ async def test_restarts_do_not_put_off_a_snapshot(
         assert later.changes == 90
         await node.mailboxes.blobs.keep()
         assert later.snapshot_tick
+
+
+async def test_bytes_of_chunks_make_no_snapshot_due(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "SNAPSHOT_AFTER_BYTES", 100_000)
+    log, _ = await log_with(blobs, DATA)
+    assert log.written_bytes > 100_000
+    await blobs.keep()
+    assert not log.snapshot_tick
+
+
+async def test_the_log_is_not_trimmed_before_a_snapshot_has_the_copies(
+    blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = await log_with(blobs, DATA, DATA + b"1")
+    await blobs.keeper.write_snapshot(log)
+    trimmed = log.place.vchannel.trim_tick
+    monkeypatch.setattr(keeping, "CLEAN_ABOVE_BYTES", 1)
+    await blobs.keeper.copy_old(log)
+    # A restore to a tick after that snapshot finds the chunks where it has them.
+    assert log.place.vchannel.trim_tick == trimmed
+    await blobs.keeper.write_snapshot(log)
+    assert log.place.vchannel.trim_tick > trimmed
+
+
+async def test_what_a_storer_may_use_is_decided_in_the_step(node: MailboxNode, blobs: Blobs) -> None:
+    await log_with(blobs, b"0")
+    admission = node.node.log.admission
+    admission.free_disk_bytes = admission.limits.min_free_disk_bytes + 4
+    tenant = tenant_of("jwt:a")
+    puts = [asyncio.create_task(blobs.put(b"%d" % number * 3, tenant=tenant)) for number in range(1, 3)]
+    await until(lambda: all(put.done() for put in puts))
+    assert [type(put.exception()) for put in puts] == [type(None), RateLimitRejectedError]

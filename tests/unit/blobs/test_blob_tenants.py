@@ -21,7 +21,7 @@ from tidelog_server.blobs.events import (
 from tidelog_server.blobs.state import Blob, BlobState
 from tidelog_server.blobs.step import NOBODY, BlobStep, Storer
 from tidelog_server.core.callers import Tenant, tenant_of
-from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
+from tidelog_server.core.errors import DataLossError, InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.limits import (
     BLOB_CHUNK_BYTES,
     BLOB_MEMORY_BYTES,
@@ -75,6 +75,15 @@ def test_the_first_tenant_pays_and_each_is_recorded_once() -> None:
     assert [state.bytes_usage.of(each.tenant) for each in (A, B, NOBODY)] == [2, 0, 2]
     BlobStep(state, 9).collect([KEY])
     assert [state.number_usage.of(each.tenant) for each in (A, B, NOBODY)] == [0, 0, 1]
+
+
+def test_a_blob_whose_key_another_one_has_is_refused_before_anything_changes() -> None:
+    state = BlobState()
+    put(state, A)
+    step = BlobStep(state, 9, A)
+    with pytest.raises(InvalidRequestError, match="a blob of 2 bytes has the key of this one of 3 bytes"):
+        step.check_room(KEY, 3)
+    assert step.payloads == []
 
 
 def test_a_tenant_uses_a_share_of_the_blobs_and_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
