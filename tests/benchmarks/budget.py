@@ -116,7 +116,7 @@ async def _timed(client: AsyncClient, vchannels: Sequence[str], operation: Opera
 def _report(name: str, spans: Spans, kind: Kind, times: Mapping[str, Sequence[int]], size: int) -> Report:
     points = [times[each.place] for each in kind.points]
     stages = (kind.first, *(each.name for each in kind.points))
-    found = [durations for span in spans if (durations := _durations(span, points)) is not None]
+    found = [durations for span in spans if (durations := durations_of(span, points)) is not None]
     return Report(
         name=f"budget, {name}",
         settings={"operations": len(spans), "with_all_points": len(found), "size": size},
@@ -127,7 +127,7 @@ def _report(name: str, spans: Spans, kind: Kind, times: Mapping[str, Sequence[in
     )
 
 
-def _durations(span: tuple[int, int], points: Sequence[Sequence[int]]) -> list[int] | None:
+def durations_of(span: tuple[int, int], points: Sequence[Sequence[int]]) -> list[int] | None:
     """Return the duration of each stage of an operation; None if it has not passed all points in their order."""
     moments = [span[0]]
     for times in points:

@@ -249,7 +249,10 @@ def test_the_stages_of_lone_operations_add_up(tmp_path: Path) -> None:
         # An append of the server itself may come between two points.
         assert reports[name]["settings"]["with_all_points"] >= 35
         stages = [value for stage, value in reports[name]["details"].items() if stage.endswith("p50 µs")]
-        assert 0.5 < sum(stages) / reports[name]["latency_us"]["p50"] < 1.5
+        # Medians of stages do not add up to that of the operations; for each operation the stages do, see
+        # unit/cli/test_budget.
+        assert 0 < min(stages)
+        assert max(stages) < reports[name]["latency_us"]["p99"]
     assert reports["append"]["ratio"] == 1
     assert all(0 < each["ratio"] for each in reports.values())
 
