@@ -12,7 +12,6 @@ from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
     BROADCAST_NOTE_WITHIN_S,
     MAX_BROADCAST_WAITERS,
@@ -207,12 +206,10 @@ class BroadcastSaver:
             ("calls", self.waiters_usage, 1, MAX_BROADCAST_WAITERS),
             ("ids", self._watched_usage, len(watched), MAX_WATCHED_BROADCASTS),
         ):
-            if (total := usage.total + amount) > maximum:
-                raise RateLimitRejectedError(
-                    f"{total} {what} would wait for keys or acknowledgements, at most {maximum} may: retry later",
-                    **{what: total, f"max_{what}": maximum},
-                )
-            usage.check_share(tenant, amount, maximum, percent, f"{what} that wait for broadcasts")
+            usage.check(
+                tenant, amount, maximum, percent, unit=f"{what} that wait for broadcasts", name=what,
+                full=f"{{total}} {what} would wait for keys or acknowledgements, at most {{maximum}} may: retry later",
+            )  # fmt: skip
         self.waiters_usage.add(tenant, 1)
         self._watched_usage.add(tenant, len(watched))
         self._node.watchers.add(changed)

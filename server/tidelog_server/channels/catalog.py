@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError, RateLimitRejectedError
+from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError
 from tidelog_server.core.limits import (
     MAX_CHANGES_PER_COMMIT,
     MAX_CHANNELS,
@@ -445,12 +445,10 @@ class Catalog:
             ("channels", self._channels_usage, channels, MAX_CHANNELS),
             ("vchannels", self._vchannels_usage, channels * vchannels, MAX_VCHANNELS),
         ):
-            if (total := usage.total + amount) > maximum:
-                raise RateLimitRejectedError(
-                    f"the node would have {total} {unit}, at most {maximum} are allowed: destroy some first",
-                    **{unit: total, f"max_{unit}": maximum},
-                )
-            usage.check_share(tenant, amount, maximum, percent, unit)
+            usage.check(
+                tenant, amount, maximum, percent, unit=unit, name=unit,
+                full=f"the node would have {{total}} {unit}, at most {{maximum}} are allowed: destroy some first",
+            )  # fmt: skip
 
     def _channel_key(self, name: str) -> str:
         return f"{self._root}/channel/{name}"

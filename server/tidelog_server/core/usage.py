@@ -42,6 +42,29 @@ class Usage:
         else:
             self._by_tenant.pop(tenant, None)
 
+    def check(
+        self, tenant: Tenant, amount: int, maximum: int, percent: int, *, unit: str, name: str, full: str, **values: str
+    ) -> None:
+        """Check that ``amount`` more fits into ``maximum``, and that a tenant may use it.
+
+        Args:
+            tenant: The tenant.
+            amount: What it would use.
+            maximum: What all tenants may use together.
+            percent: See the module.
+            unit: What is used, for the error of ``check_share``.
+            name: What is used, as a value of the error without room.
+            full: Its text, with places for ``total`` and ``maximum``.
+            values: Its further values.
+
+        Raises:
+            RateLimitRejectedError: There is no room, or the tenant may not use it.
+        """
+        if (total := self.total + amount) > maximum:
+            text = full.format(total=total, maximum=maximum)
+            raise RateLimitRejectedError(text, **values, **{name: total, f"max_{name}": maximum})
+        self.check_share(tenant, amount, maximum, percent, unit)
+
     def fits_share(self, tenant: Tenant, amount: int, maximum: int, percent: int) -> bool:
         """Return whether a tenant may use ``amount`` more of ``maximum``. See ``check_share``."""
         if tenant == NO_TENANT or percent >= WHOLE_PERCENT:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import MAX_WATCH_MEMORY_BYTES, WATCHED_NAME_BYTES, Limits
 from tidelog_server.core.usage import Usage
 
@@ -28,15 +27,12 @@ class WatchMemory:
         Raises:
             RateLimitRejectedError: The watches of the node, or of the tenant, remember too many.
         """
-        if (total := self._names.total + names) > _MAX_NAMES:
-            raise RateLimitRejectedError(
-                f"the watches of this node would remember {total} names that they have sent, at most {_MAX_NAMES} are "
-                "allowed: close unused watches, or watch fewer names",
-                limit="watched_names", names=total, max_names=_MAX_NAMES,
-            )  # fmt: skip
-        self._names.check_share(
-            tenant, names, _MAX_NAMES, self._limits().max_principal_percent, "names that its watches have sent"
-        )
+        self._names.check(
+            tenant, names, _MAX_NAMES, self._limits().max_principal_percent,
+            unit="names that its watches have sent", limit="watched_names", name="names",
+            full="the watches of this node would remember {total} names that they have sent, at most {maximum} are "
+            "allowed: close unused watches, or watch fewer names",
+        )  # fmt: skip
         self._names.add(tenant, names)
 
     def release(self, tenant: Tenant, names: int) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
     ENDED_LOCK_MEMORY_BYTES,
     ENDED_LOCKS_PART,
@@ -44,16 +43,12 @@ class Bounds:
     def check_messages(self, tenant: Tenant, amount: int) -> None:
         """Check that a mailbox of ``tenant`` may hold ``amount`` more messages. Raises RateLimitRejectedError."""
         limits = self._limits()
-        maximum = limits.max_mailbox_messages
-        if (total := self.messages.total + amount) > maximum:
-            raise RateLimitRejectedError(
-                f"the mailboxes of this node would hold {total} messages, at most {maximum} are allowed: wait until "
-                "workers have confirmed some, or raise limits.max_mailbox_messages",
-                limit="mailbox_messages", messages=total, max_messages=maximum,
-            )  # fmt: skip
-        self.messages.check_share(
-            tenant, amount, maximum, limits.max_principal_percent, "messages in the mailboxes that it created"
-        )
+        self.messages.check(
+            tenant, amount, limits.max_mailbox_messages, limits.max_principal_percent,
+            unit="messages in the mailboxes that it created", limit="mailbox_messages", name="messages",
+            full="the mailboxes of this node would hold {total} messages, at most {maximum} are allowed: wait until "
+            "workers have confirmed some, or raise limits.max_mailbox_messages",
+        )  # fmt: skip
 
     def check_memory(self, tenant: Tenant, size_bytes: int) -> None:
         """Check that mailboxes and blobs of ``tenant`` may take ``size_bytes`` more of memory.
@@ -62,27 +57,19 @@ class Bounds:
             RateLimitRejectedError: They may not.
         """
         limits = self._limits()
-        maximum = limits.max_mailbox_memory_bytes
-        if (total := self.memory.total + size_bytes) > maximum:
-            raise RateLimitRejectedError(
-                f"the mailboxes of this node would take {total} bytes of memory, at most {maximum} are allowed: "
-                "wait until workers have confirmed messages, deduplication windows have ended and blobs without "
-                "references were deleted, or raise limits.max_mailbox_memory_bytes",
-                limit="mailbox_memory", memory_bytes=total, max_memory_bytes=maximum,
-            )  # fmt: skip
-        self.memory.check_share(
-            tenant, size_bytes, maximum, limits.max_principal_percent,
-            "bytes of memory for messages, keys and groups of the mailboxes that it created, and for its blobs",
+        self.memory.check(
+            tenant, size_bytes, limits.max_mailbox_memory_bytes, limits.max_principal_percent,
+            unit="bytes of memory for messages, keys and groups of the mailboxes that it created, and for its blobs",
+            limit="mailbox_memory", name="memory_bytes",
+            full="the mailboxes of this node would take {total} bytes of memory, at most {maximum} are allowed: "
+            "wait until workers have confirmed messages, deduplication windows have ended and blobs without "
+            "references were deleted, or raise limits.max_mailbox_memory_bytes",
         )  # fmt: skip
 
     def check_waiting(self, tenant: Tenant) -> None:
         """Check that one more fetch of ``tenant`` may wait. Raises RateLimitRejectedError."""
-        if (total := self.waiting.total + 1) > MAX_WAITING_FETCHES:
-            raise RateLimitRejectedError(
-                f"{total} fetches would wait for messages, at most {MAX_WAITING_FETCHES} may: retry later, or fetch "
-                "without a wait",
-                limit="waiting_fetches", waiting=total, max_waiting=MAX_WAITING_FETCHES,
-            )  # fmt: skip
-        self.waiting.check_share(
-            tenant, 1, MAX_WAITING_FETCHES, self._limits().max_principal_percent, "fetches that wait"
-        )
+        self.waiting.check(
+            tenant, 1, MAX_WAITING_FETCHES, self._limits().max_principal_percent,
+            unit="fetches that wait", limit="waiting_fetches", name="waiting",
+            full="{total} fetches would wait for messages, at most {maximum} may: retry later, or fetch without a wait",
+        )  # fmt: skip

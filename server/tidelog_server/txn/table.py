@@ -505,15 +505,12 @@ class TxnTable:
             ("bytes", self._bytes_usage, size_bytes, self._limits.max_staged_bytes),
             ("batches", self._batches_usage, 1, MAX_STAGED_BATCHES),
         ):
-            if maximum < (actual := usage.total + amount):
-                raise RateLimitRejectedError(
-                    f"the open transactions of the server would have {actual} {unit}, at most {maximum} are allowed: "
-                    "commit or roll back some",
-                    **{unit: actual, f"max_{unit}": maximum},
-                )
-            usage.check_share(
-                session.tenant, amount, maximum, self._limits.max_principal_percent, f"{unit} of open transactions"
-            )
+            usage.check(
+                session.tenant, amount, maximum, self._limits.max_principal_percent,
+                unit=f"{unit} of open transactions", name=unit,
+                full=f"the open transactions of the server would have {{total}} {unit}, at most {{maximum}} are "
+                "allowed: commit or roll back some",
+            )  # fmt: skip
 
     def _remove(self, session: TxnSession) -> None:
         assert self.open.get(session.txn_id) is session
