@@ -10,7 +10,7 @@ Source of the copies: the segment cleaning of log-structured file systems (Rosen
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from tidelog_server.core.limits import MIB
@@ -34,6 +34,11 @@ CLEAN_ABOVE_BYTES: Final = 16 * MIB
 LOG_SLACK_BYTES: Final = SNAPSHOT_AFTER_BYTES + CLEAN_ABOVE_BYTES
 """What a log may have beyond twice its bodies and a snapshot."""
 
+
+def _nothing() -> None:
+    """Snapshots or trims are not counted."""
+
+
 Log = TypeVar("Log", bound=FoldLog[Any, Any])
 Old = TypeVar("Old")
 
@@ -41,8 +46,13 @@ Old = TypeVar("Old")
 class Keeper(ABC, Generic[Log, Old]):
     """Keeps the logs of one feature short, one at a time. Lives on the event loop."""
 
-    def __init__(self, node: LogNode) -> None:
+    def __init__(
+        self, node: LogNode, *, on_snapshot: Callable[[], None] = _nothing, on_trim: Callable[[], None] = _nothing
+    ) -> None:
+        """``on_snapshot`` and ``on_trim`` are called after each, to count them."""
         self._node = node
+        self._on_snapshot = on_snapshot
+        self._on_trim = on_trim
         # Of two snapshots at a time, the older one could be completed last, when the log is trimmed above it.
         self._keeps = asyncio.Lock()
 
@@ -132,20 +142,21 @@ class Keeper(ABC, Generic[Log, Old]):
         last.rows = (SNAPSHOTS.row(log.place.vchannel.vchannel_id, tick),)
         await log.run(last)
         log.snapshot_tick, log.snapshot_bytes = tick, frozen.size_bytes
+        self._on_snapshot()
         return oldest_place
 
-    async def trim(self, log: Log, tick: int) -> bool:
-        """Remove the events below ``tick``, which must not exceed the snapshot; return False if they are too few."""
+    async def trim(self, log: Log, tick: int) -> None:
+        """Remove the events below ``tick``, which must not exceed the snapshot, unless they are too few."""
         log.check_open()
         vchannel = log.place.vchannel
         if tick <= vchannel.trim_tick or self._kept_bytes(log) < TRIM_ABOVE_BYTES:
-            return False
+            return
         # Ordering: set before the trim is submitted, as for other trims.
         vchannel.trim_tick = Tick(tick)
         tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, tick))
         vchannel.trim_tick = Tick(tail.trim_tick)
         self._node.reclaim_wanted.set()
-        return True
+        self._on_trim()
 
     def is_mostly_garbage(self, log: Log) -> bool:
         """Return whether more than half of a log is of no use."""

@@ -36,7 +36,8 @@ class Housekeeper(Keeper[Mailbox, _Old]):
     """Does the housekeeping of all mailboxes of a node, one at a time. Lives on the event loop."""
 
     def __init__(self, node: LogNode, reader: BodyReader) -> None:
-        super().__init__(node)
+        metrics = node.metrics
+        super().__init__(node, on_snapshot=metrics.mailbox_snapshots.inc, on_trim=metrics.mailbox_trims.inc)
         self._reader = reader
         self._wanted = Wanted[Mailbox]()
 
@@ -69,17 +70,6 @@ class Housekeeper(Keeper[Mailbox, _Old]):
         # Blobs are not in this log.
         blob_bytes = sum(pick(rows.sizes, rows.locate_all(sorted(blobs)))) if blobs else 0
         return _accounted_bytes(mailbox.state.body_bytes - blob_bytes, rows.live)
-
-    async def _write_pages(self, mailbox: Mailbox) -> int:
-        oldest_place = await super()._write_pages(mailbox)
-        self._node.metrics.mailbox_snapshots.inc()
-        return oldest_place
-
-    async def trim(self, mailbox: Mailbox, tick: int) -> bool:
-        """Trim and count it; see Keeper."""
-        is_trimmed = await super().trim(mailbox, tick)
-        self._node.metrics.mailbox_trims.inc(is_trimmed)
-        return is_trimmed
 
     def _oldest_place(self, mailbox: Mailbox, end_tick: int) -> int:
         rows = mailbox.state.rows

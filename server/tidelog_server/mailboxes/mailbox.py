@@ -184,18 +184,16 @@ class Mailbox(FoldLog[MailboxState, Step]):
             self.wake()
         outbox = step.outbox
         outbox.close()
-        # A further event would have the tick of another message.
-        assert len(outbox.payloads) <= ticks
         self.arm_timer()
         self._shared.figures.happened(outbox)
         self._account(self.state.counts(), self.state.memory_bytes)
         self._changed.set()
-        if not outbox.payloads:
-            return []
         if txn is None and step.blobs.payloads:
             # A message and its body: a restore to a tick between them must remove both.
             txn = TxnSpan(outbox.base, outbox.base, step.blobs.next_tick - 1)
-        entries = [self.enter(outbox, txn)]
+        entries = super().finish(step, ticks, txn)
+        if not entries:
+            return []
         if EventType.SENT in outbox.types:
             self.recent.add(outbox.base, outbox.payloads)
         self.on_step(self)
