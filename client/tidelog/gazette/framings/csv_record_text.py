@@ -55,7 +55,7 @@ def _after_record(text: str, end: int) -> list[str]:
 def _next_field(text: str, at: int) -> tuple[str, int]:
     """Return the field at ``at``, and the index of the comma or newline after it."""
     if not text.startswith('"', at):
-        end = _PLAIN.match(text, at).end()  # type: ignore[union-attr]  # it matches everywhere
+        end = _PLAIN.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty text
         field = text[at:end]
         if '"' in field:
             raise MalformedFrameError(

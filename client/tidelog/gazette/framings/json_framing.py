@@ -148,7 +148,7 @@ class JSONFraming:
             return _marshal_by_message
         text_of = self._escaped_text if self._go_escapes else self._codec.encode
         if hasattr(kind, "to_json"):
-            return lambda message: text_of(message.to_json()) + b"\n"  # type: ignore[attr-defined]  # of this kind
+            return lambda message: text_of(message.to_json()) + b"\n"  # type: ignore[attr-defined]  # its class has it
         if issubclass(kind, dict):
             return lambda message: text_of(message) + b"\n"
         raise _not_frameable(kind)
@@ -166,9 +166,9 @@ class JSONFraming:
     def _decoder_of(self, kind: type) -> FrameDecoder:
         decode = self._codec.decode
         if issubclass(kind, JSONUnmarshaler):
-            return lambda line, message: message.unmarshal_json(line)  # type: ignore[attr-defined]  # of this kind
+            return lambda line, message: message.unmarshal_json(line)  # type: ignore[attr-defined]  # its class has it
         if hasattr(kind, "from_json"):
-            return lambda line, message: message.from_json(decode(line))  # type: ignore[attr-defined]  # of this kind
+            return lambda line, message: message.from_json(decode(line))  # type: ignore[attr-defined]  # its class has it
         if issubclass(kind, dict):
             return _dictionary_decoder(decode)
         raise _not_frameable(kind)

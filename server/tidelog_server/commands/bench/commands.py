@@ -34,7 +34,11 @@ SINGLE_MESSAGES: Final = 100_000
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Measure Tidelog and compare it with the same work without Tidelog.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Measure Tidelog and compare it with the same work without Tidelog. The repository has more benchmarks: "
+        "see docs/performance.md there.",
+    )
     for command in (append, latency, scan, mailbox):
         group.command(epilog=COMMON_CODES)(command)
     app.add_typer(group, name="bench")
