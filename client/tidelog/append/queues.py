@@ -10,6 +10,7 @@ the server answers, because the server accepts each sequence once.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import chain
 from math import inf
 from typing import Final
@@ -20,13 +21,20 @@ from tidelog.append.oversized import oversized
 from tidelog.append.queue import AppendBatch, AppendQueue, Failure, Hold, Submission, TransactionSubmission
 from tidelog.errors import (
     AppendUnknownError,
+    ClosedError,
     InvalidRequestError,
     OverloadedError,
     OwnershipLostError,
+    PermissionDeniedError,
     SequenceGapError,
+    ShutdownError,
     TidelogError,
+    UnauthenticatedError,
+    UnavailableError,
     copy_of,
 )
+from tidelog.transport.pipeline import After, Queue
+from tidelog.transport.status import error_of_answer
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import AppendTerms
@@ -42,7 +50,7 @@ MAX_BYTES_PER_MESSAGE: Final = 64 << 10
 _QueueKey = tuple[str, AppendTerms, Numbering | None]
 
 
-class AppendQueues:
+class AppendQueues(Queue):
     """Waiting submissions and batches in flight.
 
     Invariant: answers arrive in the order of requests, so the next answer is for the oldest batch in flight.
@@ -68,8 +76,13 @@ class AppendQueues:
         return any(queue.waiting or queue.in_doubt for queue in self._queues.values())
 
     @property
-    def has_numbered(self) -> bool:
-        """True if a numbered queue has unsettled submissions."""
+    def may_write(self) -> bool:
+        """True if a queue may send."""
+        return bool(self._listed)
+
+    @property
+    def has_patience(self) -> bool:
+        """True if a numbered queue has unsettled submissions: all others have deadlines of their own."""
         return any(queue.numbering is not None for queue in self._queues.values())
 
     @property
@@ -106,21 +119,24 @@ class AppendQueues:
                 return batch
         return None
 
-    def next_message(self) -> list[AppendBatch]:
-        """Return the batches of the next message: one, or small ones of several queues with nothing else in flight.
+    def next_request(self) -> bytes | None:
+        """Return the next message: one batch, or small ones of several queues with nothing else in flight.
 
-        They count as in flight. Empty if nothing may be sent now.
+        They count as in flight. None if nothing may be sent now.
         """
         batch = self.next_batch()
         if batch is None:
-            return []
-        batches, left_bytes = [batch], MAX_BYTES_PER_MESSAGE - batch.size_bytes
-        while len(batches) < MAX_BATCHES_PER_MESSAGE and self._is_next_small(left_bytes):
+            return None
+        left_bytes = MAX_BYTES_PER_MESSAGE - batch.size_bytes
+        if not self._is_next_small(left_bytes):
+            return batch.request
+        requests = [batch.request]
+        while len(requests) < MAX_BATCHES_PER_MESSAGE and self._is_next_small(left_bytes):
             if (batch := self.next_batch()) is None:
                 break
-            batches.append(batch)
+            requests.append(batch.request)
             left_bytes -= batch.size_bytes
-        return batches
+        return requests[0] if len(requests) == 1 else _wire.requests_together(requests)
 
     def _is_next_small(self, max_bytes: int) -> bool:
         """Return whether the next queue has nothing in flight, and at most ``max_bytes`` to send."""
@@ -133,24 +149,55 @@ class AppendQueues:
             self._listed.popleft().is_listed = False
         return self._listed[0] if self._listed else None
 
-    def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
+    def answered(self, response: wal_service_pb2.AppendStreamResponse) -> After:
+        """Settle the oldest batches in flight with their results or errors in ``response``."""
+        after = self._answered(response)
+        for answer in response.more:
+            if (later := self._answered(answer)) is not After.CONTINUE and after is not After.FINISH:
+                after = later
+        return after
+
+    def _answered(self, answer: wal_service_pb2.AppendStreamResponse) -> After:
+        if not answer.HasField("error"):
+            self.settle(answer, None)
+            return After.CONTINUE
+        error = error_of_answer(answer.error)
+        self.settle(answer, error)
+        if isinstance(error, ShutdownError):
+            return After.FINISH
+        return After.PAUSE if self.has_releasable else After.CONTINUE
+
+    def settle(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
         """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""
         batch = self._in_flight.popleft()
         assert batch.request_id == response.request_id
         self._landed(batch)
         error = error or wrong_answer(batch, response)
         if error is None:
-            self._settle(batch.submissions, response)
+            for submission, result in zip(batch.submissions, results(batch.submissions, response), strict=True):
+                submission.succeed(result)
         else:
             self._refuse_in_flight(batch, error)
         self._list(batch.queue)
 
-    def interrupted(self, error: TidelogError, max_request_bytes: float = inf) -> None:
-        """Handle the loss of the stream: resend batches in flight if they are numbered, else fail them with ``error``.
+    def may_pass(self, error: TidelogError) -> bool:
+        """Return whether the next stream may succeed: not if the server refuses the token."""
+        return not isinstance(error, UnauthenticatedError | PermissionDeniedError)
+
+    def interrupted(self, reason: TidelogError, max_request_bytes: float = inf) -> None:
+        """Handle the loss of the stream: resend batches in flight if they are numbered, else fail them.
 
         Batches above ``max_request_bytes`` fail as too large: the server has accepted none of them. Queues on hold may
         send again.
         """
+        error = reason
+        if not isinstance(reason, _REFUSALS_OF_STREAMS):
+            # Even an error with details concerns only the stream: batches sent on it may have been written before.
+            error = unknown(reason, reason.values)
+            error.__cause__ = reason
+        self._interrupt(error, max_request_bytes)
+
+    def _interrupt(self, error: TidelogError, max_request_bytes: float = inf) -> None:
         while self._in_flight:
             batch = self._in_flight.popleft()
             self._landed(batch)
@@ -180,22 +227,37 @@ class AppendQueues:
                 queue.hold = Hold.NONE
                 self._list(queue)
 
-    def fail_waiting(self, error: TidelogError) -> None:
+    def unreachable(self, error: TidelogError, *, may_pass: bool = True) -> None:
         """Fail everything not yet sent with ``error``, except in numbered queues, which wait for the next stream."""
         for queue in list(self._queues.values()):
             if queue.numbering is None:
                 self._fail_waiting_of(queue, error)
                 self._list(queue)
 
-    def give_up(self, error: TidelogError, unknown: TidelogError) -> None:
-        """Fail what is numbered or in flight: with ``unknown`` if it may be in the log, otherwise with ``error``."""
+    def refused(self, error: TidelogError) -> None:
+        """Fail what is numbered: the server refuses the token, which cannot change."""
+        self.give_up(error, unknown(error, error.values))
+
+    def silent(self, silent_s: float, why: object) -> None:
+        """Fail what is numbered or in flight: no answer has arrived for ``silent_s``."""
+        gone = UnavailableError(f"the server did not answer for {silent_s:.1f} s ({why}): this append was not sent")
+        self.give_up(gone, unknown(f"within {silent_s:.1f} s"))
+
+    def closed(self, why: str) -> None:
+        """Fail everything: as unknown if it may be in the log, else as closed."""
+        gone = ClosedError("the client was closed before the append was sent")
+        self.give_up(gone, unknown(why))
+        self.unreachable(gone)
+
+    def give_up(self, error: TidelogError, lost: AppendUnknownError) -> None:
+        """Fail what is numbered or in flight: with ``lost`` if it may be in the log, otherwise with ``error``."""
         for batch in self._in_flight:
             batch.was_lost = True
-        self.interrupted(unknown)
+        self._interrupt(lost)
         for queue in list(self._queues.values()):
             while queue.in_doubt:
                 batch = queue.in_doubt.popleft()
-                batch.fail(unknown if batch.was_lost else error)
+                batch.fail(lost if batch.was_lost else error)
             if queue.numbering is not None:
                 self._fail_waiting_of(queue, error)
             self._list(queue)
@@ -399,11 +461,6 @@ class AppendQueues:
         self._in_flight_bytes -= batch.size_bytes
         batch.queue.batches_in_flight -= 1
 
-    @staticmethod
-    def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
-        for submission, result in zip(submissions, results(submissions, response), strict=True):
-            submission.succeed(result)
-
 
 def _again(batch: AppendBatch) -> AppendBatch:
     """Return a batch to resend, marked as repeated if an earlier attempt may have arrived."""
@@ -418,6 +475,15 @@ _ABANDONED: Final = AppendUnknownError(
     "the connection was lost, and then a batch before this one was rejected: this one may or may not be in the log",
     effect="unknown",
 )
+
+_REFUSALS_OF_STREAMS: Final = (UnauthenticatedError, PermissionDeniedError, OverloadedError)
+"""With these the server refuses a stream before it reads anything from it."""
+
+
+def unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:
+    """Return the error of an append that was sent and not answered."""
+    text = f"the append was sent but not answered ({why}): its messages may or may not be in the log"
+    return AppendUnknownError(text, effect="unknown", values=values)
 
 
 def _too_large(size_bytes: int, max_bytes: int) -> InvalidRequestError:

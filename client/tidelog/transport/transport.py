@@ -206,10 +206,9 @@ class Transport(InOneProcess):
         """Whether no unary call is in progress."""
         return self.calls.is_idle
 
-    @property
     def append_stream(self) -> Any:
-        """AppendStream on the first connection; its requests are bytes."""
-        return partial(self.services.append_stream, metadata=self._call_metadata())
+        """Return a new call of AppendStream on the first connection; its requests are bytes."""
+        return self.services.append_stream(metadata=self._call_metadata())
 
     def metadata(self) -> _tracing.Metadata:
         """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""

@@ -170,7 +170,7 @@ async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:
             with pytest.raises(tidelog.AppendUnknownError, match=f"within {timeout_s:.1f} s"):
                 await append
             assert time.monotonic() - begin_s >= timeout_s
-        assert not client._session().appends._timer
+        assert not client._session().appends._pipeline._timer
         proxy.passes.set()
 
 

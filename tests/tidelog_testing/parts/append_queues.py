@@ -28,26 +28,38 @@ def request_of(batch: AppendBatch) -> wal_service_pb2.AppendStreamRequest:
     return wal_service_pb2.AppendStreamRequest.FromString(batch.request)
 
 
+def next_requests(queue: AppendQueues) -> list[wal_service_pb2.AppendStreamRequest]:
+    """Return the batches of the next message."""
+    message = wal_service_pb2.AppendStreamRequest.FromString(queue.next_request() or b"")
+    return [message, *message.more] if message.request_id else []
+
+
 def payloads_of(batch: AppendBatch | None) -> list[bytes]:
     assert batch is not None
-    return decode_payloads(columns_from_wire(request_of(batch).columns.SerializeToString()))
+    return payloads_in(request_of(batch))
+
+
+def payloads_in(request: wal_service_pb2.AppendStreamRequest) -> list[bytes]:
+    return decode_payloads(columns_from_wire(request.columns.SerializeToString()))
 
 
 def answer(queue: AppendQueues, batch: AppendBatch, first_tick: int, error: TidelogError | None = None) -> None:
     response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
     response.result.first_tick = first_tick
     response.result.last_tick = first_tick + batch.count - 1
-    queue.answered(response, error)
+    queue.settle(response, error)
 
 
 def a_queue(max_in_flight_bytes: int = 8 << 20) -> AppendQueues:
     return AppendQueues(max_in_flight_bytes=max_in_flight_bytes)
 
 
-def submit_numbered(queue: AppendQueues, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
+def submit_numbered(
+    queue: AppendQueues, numbering: Numbering, message: Appendable, vchannel: str = "a/0"
+) -> "asyncio.Future[AppendResult]":
     is_plain, size_bytes = _measured([message])
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-    queue.submit("a/0", DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
+    queue.submit(vchannel, DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
     return future
 
 
@@ -105,7 +117,7 @@ class Network:
     def answer(self, count: int) -> None:
         """Deliver ``count`` answers to the client."""
         for _ in range(min(count, len(self.stream.answers))):
-            self.queue.answered(*self.stream.answers.popleft())
+            self.queue.settle(*self.stream.answers.popleft())
 
     def cut(self) -> None:
         """Lose the answers in flight, and open another stream."""

@@ -10,6 +10,7 @@ import pytest
 
 from tidelog import (
     AppendResult,
+    AppendUnknownError,
     ChannelNotFoundError,
     InvalidRequestError,
     Message,
@@ -24,13 +25,16 @@ from tidelog.append.numbering import Numbering
 from tidelog.append.queue import Submission
 from tidelog.append.queues import MAX_BATCHES_PER_MESSAGE, MAX_BYTES_PER_MESSAGE, AppendQueues
 from tidelog.append.sizes import measure_all
-from tidelog.v1 import wal_service_pb2
+from tidelog.transport.pipeline import After
+from tidelog.v1 import error_pb2, wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
 from tidelog_testing.parts.append_queues import (
     a_queue,
     answer,
     next_numbered,
+    next_requests,
+    payloads_in,
     payloads_of,
     request_of,
     submit,
@@ -57,11 +61,17 @@ async def test_small_batches_to_several_vchannels_travel_in_one_message() -> Non
     queue = a_queue()
     appends = [submit(queue, name.encode(), vchannel=name) for name in "abc"]
 
-    batches = queue.next_message()
-    assert [payloads_of(batch) for batch in batches] == [[b"a"], [b"b"], [b"c"]]
-    assert queue.next_message() == []
-    for tick, batch in enumerate(batches, 10):
-        answer(queue, batch, tick)
+    requests = next_requests(queue)
+    assert list(map(payloads_in, requests)) == [[b"a"], [b"b"], [b"c"]]
+    assert queue.next_request() is None
+    answers = [
+        wal_service_pb2.AppendStreamResponse(
+            request_id=request.request_id, result=wal_service_pb2.AppendResult(first_tick=tick, last_tick=tick)
+        )
+        for tick, request in enumerate(requests, 10)
+    ]
+    answers[0].more.extend(answers[1:])
+    assert queue.answered(answers[0]) is After.CONTINUE
     assert [append.result().first_tick for append in appends] == [10, 11, 12]
     assert queue.is_idle
 
@@ -74,8 +84,8 @@ async def test_a_message_has_as_many_batches_and_bytes_as_its_limits_allow() -> 
         submit(queue, bytes(size_bytes), vchannel=f"c{number}")
 
     messages = []
-    while batches := queue.next_message():
-        messages.append([batch.size_bytes for batch in batches])
+    while requests := next_requests(queue):
+        messages.append([len(payload) for request in requests for payload in payloads_in(request)])
     assert sum(map(len, messages)) == len(sizes_bytes)
     assert len(messages[0]) == MAX_BATCHES_PER_MESSAGE
     for message, following in pairwise(messages):
@@ -90,9 +100,9 @@ async def test_two_batches_of_one_queue_travel_in_two_messages() -> None:
     submit(queue, b"x", vchannel="b/0")
 
     # The batches of many appends alternate, so the second must not be held until the first is answered as well.
-    first, second = queue.next_message(), queue.next_message()
-    assert [len(payloads_of(batch)) for batch in first] == [100, 1]
-    assert [len(payloads_of(batch)) for batch in second] == [100]
+    first, second = next_requests(queue), next_requests(queue)
+    assert [len(payloads_in(request)) for request in first] == [100, 1]
+    assert [len(payloads_in(request)) for request in second] == [100]
 
 
 async def test_bytes_and_messages_may_share_a_batch() -> None:
@@ -280,6 +290,33 @@ async def test_a_cancelled_wait_takes_nothing_back() -> None:
     assert queue.is_idle
 
 
+@pytest.mark.parametrize(
+    ("reason", "after"),
+    [
+        (error_pb2.REASON_ON_SHUTDOWN, After.FINISH),
+        (error_pb2.REASON_RATE_LIMIT_REJECTED, After.PAUSE),
+        (error_pb2.REASON_CHANNEL_NOT_EXIST, After.CONTINUE),
+    ],
+)
+async def test_a_refusal_says_how_the_stream_goes_on(reason: error_pb2.Reason, after: After) -> None:
+    """The refusal may be in any answer of a response."""
+    for place in range(2):
+        queue = a_queue()
+        for name in "ab":
+            submit_numbered(queue, Numbering(is_independent=True), name.encode(), vchannel=name)
+        answers = [
+            wal_service_pb2.AppendStreamResponse(
+                request_id=request.request_id, result=wal_service_pb2.AppendResult(first_tick=1, last_tick=1)
+            )
+            for request in next_requests(queue)
+        ]
+        detail = error_pb2.ErrorDetail(reason=reason, effect=error_pb2.EFFECT_NONE)
+        answers[place].error.CopyFrom(wal_service_pb2.AppendError(message="why", detail=detail))
+        answers[0].more.append(answers[1])
+
+        assert queue.answered(answers[0]) is after
+
+
 async def test_a_lost_stream_fails_what_was_sent_and_keeps_what_waits() -> None:
     queue = a_queue()
     sent = submit(queue, b"a")
@@ -288,7 +325,7 @@ async def test_a_lost_stream_fails_what_was_sent_and_keeps_what_waits() -> None:
 
     queue.interrupted(UnavailableError("lost", effect="unknown"))
 
-    assert isinstance(sent.exception(), UnavailableError)
+    assert isinstance(sent.exception(), AppendUnknownError)
     assert not waiting.done()
     assert payloads_of(queue.next_batch()) == [b"b"]
 
@@ -301,7 +338,7 @@ async def test_a_result_of_the_wrong_size_is_no_acknowledgement() -> None:
 
     response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
     response.result.first_tick = response.result.last_tick = 5
-    queue.answered(response, None)
+    queue.settle(response, None)
 
     error = future.exception()
     assert isinstance(error, TidelogError)
@@ -510,11 +547,11 @@ async def test_only_unnumbered_messages_fail_while_there_is_no_connection() -> N
     queue, numbering = a_queue(), Numbering()
     numbered, plain = submit_numbered(queue, numbering, b"a"), submit(queue, b"b")
 
-    queue.fail_waiting(UnavailableError("no connection"))
+    queue.unreachable(UnavailableError("no connection"))
 
     assert isinstance(plain.exception(), UnavailableError)
     assert not numbered.done()
-    queue.give_up(UnavailableError("no connection"), UnavailableError("unsure", effect="unknown"))
+    queue.give_up(UnavailableError("no connection"), AppendUnknownError("unsure", effect="unknown"))
     error = numbered.exception()
     assert isinstance(error, UnavailableError)
     assert error.effect == "none"

@@ -52,7 +52,7 @@ def answer_transaction(queue: AppendQueues, batch: AppendBatch, *spans: tuple[in
     result = wal_service_pb2.TransactionResult(
         txn_id=spans[0][0], first_tick=spans[0][0], last_tick=spans[-1][1], parts=results
     )
-    queue.answered(wal_service_pb2.AppendStreamResponse(request_id=batch.request_id, transaction=result), None)
+    queue.settle(wal_service_pb2.AppendStreamResponse(request_id=batch.request_id, transaction=result), None)
 
 
 async def test_transactions_that_wait_together_share_a_request_and_each_gets_its_own_place() -> None:
