@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidelog import AppendUnknownError, TidelogError
+from tidelog import AppendUnknownError, TidelogError, UnavailableError
 from tidelog.mailboxes.operations import Call, Operation, OperationQueue
 from tidelog.v1 import mailbox_service_pb2 as pb
 
@@ -41,7 +41,7 @@ class Run:
     """A queue, all operations that were put, and what the current stream has received."""
 
     def __init__(self) -> None:
-        self.queue = OperationQueue(max_bytes=MAX_BYTES)
+        self.queue = OperationQueue(max_bytes=MAX_BYTES, timeout_s=5.0)
         self.all: list[Operation] = []
         self.times_sent: Counter[int] = Counter()
         self.received: list[Operation] = []
@@ -79,7 +79,7 @@ class Run:
     def answer(self, index: int) -> None:
         if self.received:
             operation = self.received.pop(index % len(self.received))
-            self.queue.answered(pb.OperationResult(number=operation.number, **ANSWERS[operation.call]))
+            self.queue.settle(pb.OperationResult(number=operation.number, **ANSWERS[operation.call]))
             assert operation.future.done()
 
     def step(self, name: str, number: int) -> None:
@@ -91,12 +91,12 @@ class Run:
             case "answer":
                 self.answer(number)
             case "break":
-                self.queue.interrupted("a break")
+                self.queue.interrupted(UnavailableError("a break", effect="unknown"))
                 self.received.clear()
                 self.ended.clear()
             case "tick":
                 self.now_s += 2.0
-                self.queue.expire(self.now_s, 5.0)
+                self.queue.expire(self.now_s)
             case "cancel" if self.all:
                 operation = self.all[number % len(self.all)]
                 if operation.future.cancel():

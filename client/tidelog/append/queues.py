@@ -151,21 +151,18 @@ class AppendQueues(Queue):
 
     def answered(self, response: wal_service_pb2.AppendStreamResponse) -> After:
         """Settle the oldest batches in flight with their results or errors in ``response``."""
-        after = self._answered(response)
-        for answer in response.more:
-            if (later := self._answered(answer)) is not After.CONTINUE and after is not After.FINISH:
-                after = later
+        after = After.CONTINUE
+        for answer in (response, *response.more):
+            if not answer.HasField("error"):
+                self.settle(answer, None)
+                continue
+            error = error_of_answer(answer.error)
+            self.settle(answer, error)
+            if isinstance(error, ShutdownError):
+                after = After.FINISH
+            elif after is After.CONTINUE and self.has_releasable:
+                after = After.PAUSE
         return after
-
-    def _answered(self, answer: wal_service_pb2.AppendStreamResponse) -> After:
-        if not answer.HasField("error"):
-            self.settle(answer, None)
-            return After.CONTINUE
-        error = error_of_answer(answer.error)
-        self.settle(answer, error)
-        if isinstance(error, ShutdownError):
-            return After.FINISH
-        return After.PAUSE if self.has_releasable else After.CONTINUE
 
     def settle(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
         """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""
@@ -180,9 +177,9 @@ class AppendQueues(Queue):
             self._refuse_in_flight(batch, error)
         self._list(batch.queue)
 
-    def may_pass(self, error: TidelogError) -> bool:
-        """Return whether the next stream may succeed: not if the server refuses the token."""
-        return not isinstance(error, UnauthenticatedError | PermissionDeniedError)
+    def may_pass(self, error: TidelogError, *, can_renew_token: bool) -> bool:
+        """Return whether the next stream may succeed: not if the server refuses a token that cannot change."""
+        return can_renew_token or not isinstance(error, UnauthenticatedError | PermissionDeniedError)
 
     def interrupted(self, reason: TidelogError, max_request_bytes: float = inf) -> None:
         """Handle the loss of the stream: resend batches in flight if they are numbered, else fail them.

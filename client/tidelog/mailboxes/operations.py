@@ -12,9 +12,20 @@ from itertools import count
 from math import inf
 from typing import Any, Final
 
-from tidelog.errors import AppendUnknownError, ClosedError, DeadlineError, InvalidRequestError, TidelogError, copy_of
+from tidelog.errors import (
+    AppendUnknownError,
+    DeadlineError,
+    InvalidRequestError,
+    TidelogError,
+    UnauthenticatedError,
+    UnavailableError,
+    copy_of,
+)
+from tidelog.transport.calls import closed_error
+from tidelog.transport.pipeline import After, Queue
 from tidelog.transport.status import error_of_answer
 from tidelog.transport.transport import deadline_error
+from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.wire.protowire import varint
 
@@ -113,12 +124,19 @@ class Operation:
             self.future.set_exception(_unknown(self.call, why))
 
 
-class OperationQueue:
+class OperationQueue(Queue):
     """Operations of one stream after another. Those that wait for messages never delay others."""
 
-    def __init__(self, *, max_bytes: int) -> None:
-        """Create the queue; at most about ``max_bytes`` of operations are in flight at a time."""
+    # Each operation has a deadline.
+    gives_up = False
+
+    def __init__(self, *, max_bytes: int, timeout_s: float) -> None:
+        """Create the queue; at most about ``max_bytes`` of operations are in flight at a time.
+
+        ``timeout_s`` is the timeout of an operation for the texts of errors.
+        """
         self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
         self._numbers = count(1)
         # The waiting ones by whether they wait for messages; those to be sent again are in front.
         self._waiting: dict[bool, deque[Operation]] = {False: deque(), True: deque()}
@@ -137,6 +155,9 @@ class OperationQueue:
     def has_waiting(self) -> bool:
         """Whether operations wait to be sent, or ends of waits."""
         return any(self._waiting.values()) or bool(self._ended_waits)
+
+    # The bounds of what is in flight are seldom reached.
+    may_write = has_waiting
 
     @property
     def has_waits(self) -> bool:
@@ -192,7 +213,16 @@ class OperationQueue:
         if operation.waits and operation.number in self._in_flight:
             self._ended_waits.append(operation.number)
 
-    def answered(self, result: pb.OperationResult) -> None:
+    def answered(self, response: pb.OperateResponse) -> After:
+        """Settle the operations that ``response`` answers."""
+        after = After.CONTINUE
+        for result in response.results:
+            self.settle(result)
+            if result.HasField("error") and result.error.detail.reason == error_pb2.REASON_ON_SHUTDOWN:
+                after = After.FINISH
+        return after
+
+    def settle(self, result: pb.OperationResult) -> None:
         """Settle the operation that ``result`` answers."""
         operation = self._in_flight.pop(result.number, None)
         if operation is None:
@@ -212,7 +242,11 @@ class OperationQueue:
         else:
             operation.future.set_result(answer)
 
-    def interrupted(self, why: object, max_request_bytes: float = inf) -> None:
+    def may_pass(self, error: TidelogError, *, can_renew_token: bool) -> bool:
+        """Return whether the next stream may succeed."""
+        return isinstance(error, UnavailableError) or (can_renew_token and isinstance(error, UnauthenticatedError))
+
+    def interrupted(self, reason: TidelogError, max_request_bytes: float = inf) -> None:
         """Handle the end of a stream: put unanswered operations in front again, or fail them as unknown.
 
         Those larger than ``max_request_bytes`` were refused by gRPC, which ended the stream.
@@ -228,35 +262,44 @@ class OperationQueue:
                 operation.was_repeated = True
                 self._waiting[operation.waits].appendleft(operation)
             else:
-                operation.lose(why)
+                operation.lose(reason)
 
-    def fail_waiting(self, error: TidelogError, *, keep_sent: bool = False) -> None:
-        """Fail all operations that wait to be sent; with ``keep_sent``, not those that were sent before."""
+    def refused(self, error: TidelogError) -> None:
+        """Fail all operations that wait to be sent."""
+        self.unreachable(error, may_pass=False)
+
+    def unreachable(self, error: TidelogError, *, may_pass: bool) -> None:
+        """Fail all operations that wait to be sent; if the error may pass, not those that were sent before.
+
+        These are retried until their deadline: whether they had an effect is unknown.
+        """
         for waiting in self._waiting.values():
             several = list(waiting)
             waiting.clear()
             for operation in several:
-                if keep_sent and operation.was_sent:
+                if may_pass and operation.was_sent:
                     waiting.append(operation)
                 else:
                     operation.fail(error)
 
-    def end_waits(self, error: ClosedError) -> None:
-        """Fail all fetches that wait for messages."""
+    def end_waits(self) -> None:
+        """Fail all fetches that wait for messages: the client is being closed."""
+        error = closed_error()
         for operation in self._all():
             if operation.waits and not operation.future.done():
                 operation.fail(error)
                 self.leave(operation)
 
-    def give_up(self, error: ClosedError, why: str) -> None:
-        """Fail everything: as closed if it was not sent, else as unknown."""
+    def closed(self, why: str) -> None:
+        """Fail everything: sends that were sent as unknown, all others as closed."""
+        error = closed_error()
         for operation in self._all():
             if operation.was_sent and operation.call is Call.SEND:
                 operation.lose(why)
             else:
                 operation.fail(error)
 
-    def expire(self, now_s: float, timeout_s: float) -> float:
+    def expire(self, now_s: float) -> float:
         """Fail operations whose deadline has passed; return the next deadline, infinity without one."""
         next_s = inf
         for operation in self._all():
@@ -269,12 +312,12 @@ class OperationQueue:
                 operation.future.set_result(pb.FetchResponse())
                 self.leave(operation)
             elif not operation.was_sent:
-                operation.future.set_exception(deadline_error(_NAMES[operation.call], timeout_s))
+                operation.future.set_exception(deadline_error(_NAMES[operation.call], self._timeout_s))
             elif operation.is_repeatable:
-                operation.future.set_exception(_late(operation.call, timeout_s))
+                operation.future.set_exception(_late(operation.call, self._timeout_s))
                 self.leave(operation)
             else:
-                operation.lose(f"within {timeout_s:.1f} s")
+                operation.lose(f"within {self._timeout_s:.1f} s")
         return next_s
 
     def _all(self) -> list[Operation]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import grpc.aio
 
-from tidelog.errors import ServerError, TidelogError, UnauthenticatedError, UnavailableError
+from tidelog.errors import ServerError, TidelogError, UnavailableError
 from tidelog.transport.patience_scope import LATE_S
 from tidelog.transport.retry import retry_after_s
 from tidelog.transport.status import error_of_status, max_request_bytes_of
@@ -81,7 +81,7 @@ class Queue(ABC):
         """Settle what ``response`` answers."""
 
     @abstractmethod
-    def may_pass(self, error: TidelogError) -> bool:
+    def may_pass(self, error: TidelogError, *, can_renew_token: bool) -> bool:
         """Return whether another stream may succeed after one that ended with ``error``."""
 
     @abstractmethod
@@ -197,11 +197,12 @@ class Pipeline:
         self._changed.clear()
         await self._changed.wait()
 
-    async def pause(self, pause_s: float) -> None:
-        """Back off before a retry; a close ends the wait."""
+    async def pause(self, pause_s: float) -> bool:
+        """Back off before a retry; return True at once if a close has begun, or begins."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._closing.wait()
+        return self.is_closing
 
     async def aclose(self, timeout_s: float) -> None:
         """Wait until everything is settled, at most ``timeout_s`` seconds, then end the stream.
@@ -352,9 +353,7 @@ class Pipeline:
         self._after_loss()
 
     def _may_pass(self, error: TidelogError) -> bool:
-        if isinstance(error, UnauthenticatedError) and self._transport.can_renew_token:
-            return True
-        return self._queue.may_pass(error)
+        return self._queue.may_pass(error, can_renew_token=self._transport.can_renew_token)
 
     def _give_up(self, why: object) -> None:
         self._queue.silent(self._loop.time() - self._answered_s, why)

@@ -29,6 +29,7 @@ from tidelog.v1 import (
     group_service_pb2,
     group_service_pb2_grpc,
     journal_service_pb2_grpc,
+    mailbox_service_pb2,
     mailbox_service_pb2_grpc,
     token_service_pb2_grpc,
     transaction_service_pb2_grpc,
@@ -123,7 +124,7 @@ class Connection:
 
     Attributes:
         channel: Its gRPC channel.
-        append_stream: Method AppendStream, with requests as bytes.
+        append_stream, operate: Methods AppendStream and Operate, with requests as bytes.
         scan, consume: Methods Scan and Consume, with responses as bytes.
         join_group: Method JoinGroup.
         wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals, mailboxes, blobs: Stubs.
@@ -132,6 +133,7 @@ class Connection:
 
     channel: grpc.aio.Channel
     append_stream: Any
+    operate: Any
     scan: Any
     consume: Any
     join_group: Any
@@ -209,6 +211,10 @@ class Transport(InOneProcess):
     def append_stream(self) -> Any:
         """Return a new call of AppendStream on the first connection; its requests are bytes."""
         return self.services.append_stream(metadata=self._call_metadata())
+
+    def operate_stream(self) -> Any:
+        """Return a new call of Operate on the first connection; its requests are bytes."""
+        return self.services.operate(metadata=self.metadata())
 
     def metadata(self) -> _tracing.Metadata:
         """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""
@@ -452,6 +458,9 @@ class Transport(InOneProcess):
             "/tidelog.v1.WalService/AppendStream",
             response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
         )
+        operate: Any = channel.stream_stream(
+            "/tidelog.v1.MailboxService/Operate", response_deserializer=mailbox_service_pb2.OperateResponse.FromString
+        )
         scan: Any = channel.unary_stream(
             "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
         )
@@ -464,7 +473,7 @@ class Transport(InOneProcess):
             response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
         )
         stubs = (kind(channel) for kind in _STUBS)
-        return Connection(channel, append_stream, scan, consume, join_group, *stubs)
+        return Connection(channel, append_stream, operate, scan, consume, join_group, *stubs)
 
 
 async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:

@@ -23,9 +23,11 @@ ACK = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[b"\x07" * 20]).Serializ
 SEND = pb.SendRequest(mailbox="jobs", bodies=[b"body" * 100]).SerializeToString()
 FETCH = pb.FetchRequest(mailbox="jobs", wait_ms=5).SerializeToString()
 
+BROKEN = UnavailableError("the connection broke", effect="unknown")
+
 
 def a_queue(max_bytes: int = 1 << 20) -> OperationQueue:
-    return OperationQueue(max_bytes=max_bytes)
+    return OperationQueue(max_bytes=max_bytes, timeout_s=5.0)
 
 
 def put(queue: OperationQueue, call: Call, request: bytes, **options: Any) -> Operation:
@@ -59,8 +61,8 @@ async def test_operations_that_wait_together_share_a_request_and_are_matched_by_
     assert operations[1].ack.confirmed == [b"\x07" * 20]
     assert [each.number for each in operations] == [first.number, second.number]
     assert queue.next_request() is None
-    queue.answered(acked(second))
-    queue.answered(pb.OperationResult(number=first.number, sent=pb.SendResponse(ids=[5])))
+    queue.settle(acked(second))
+    queue.settle(pb.OperationResult(number=first.number, sent=pb.SendResponse(ids=[5])))
 
     assert first.future.result().ids == [5]
     assert second.future.result() == pb.AckDeliveriesResponse()
@@ -71,7 +73,7 @@ async def test_a_refusal_is_raised_with_its_reason() -> None:
     queue = a_queue()
     operation = put(queue, Call.SEND, SEND)
     sent(queue)
-    queue.answered(refused(operation, error_pb2.REASON_MAILBOX_NOT_EXIST, error_pb2.EFFECT_NONE))
+    queue.settle(refused(operation, error_pb2.REASON_MAILBOX_NOT_EXIST, error_pb2.EFFECT_NONE))
 
     with pytest.raises(MailboxNotFoundError, match="why") as error:
         operation.future.result()
@@ -95,7 +97,7 @@ async def test_bytes_in_flight_are_bounded_and_freed_by_answers() -> None:
     operations = [put(queue, Call.SEND, SEND) for _ in range(4)]
     assert len(sent(queue)) == 2
     assert sent(queue) == []
-    queue.answered(pb.OperationResult(number=operations[0].number, sent=pb.SendResponse(ids=[1])))
+    queue.settle(pb.OperationResult(number=operations[0].number, sent=pb.SendResponse(ids=[1])))
 
     assert [each.number for each in sent(queue)] == [operations[2].number]
 
@@ -113,7 +115,7 @@ async def test_after_a_break_repeatable_operations_are_sent_again_in_their_order
     send, first, second = put(queue, Call.SEND, SEND, is_repeatable=False), *(put(queue, Call.ACK, ACK) for _ in "ab")
     sent(queue)
     third = put(queue, Call.ACK, ACK)
-    queue.interrupted("the connection broke")
+    queue.interrupted(BROKEN)
 
     with pytest.raises(AppendUnknownError, match="the connection broke"):
         send.future.result()
@@ -126,7 +128,7 @@ async def test_an_operation_that_is_too_large_for_the_server_is_refused_alone() 
     queue = a_queue()
     large, small = put(queue, Call.SEND, SEND, is_repeatable=False), put(queue, Call.ACK, ACK)
     sent(queue)
-    queue.interrupted("too large", 200)
+    queue.interrupted(UnavailableError("too large", effect="unknown"), 200)
 
     with pytest.raises(InvalidRequestError, match="at most 200 are allowed") as error:
         large.future.result()
@@ -141,7 +143,7 @@ async def test_an_answer_that_no_caller_waits_for_is_passed_on() -> None:
     sent(queue)
     operation.future.cancel()
     response = pb.FetchResponse(deliveries=[pb.Delivery(id=1)])
-    queue.answered(pb.OperationResult(number=operation.number, fetched=response))
+    queue.settle(pb.OperationResult(number=operation.number, fetched=response))
 
     assert abandoned == [response]
 
@@ -170,7 +172,7 @@ async def test_deadlines_state_what_is_known() -> None:
     sent(queue)
     unsent, later = put(queue, Call.ACK, ACK, deadline_s=11.0), put(queue, Call.ACK, ACK, deadline_s=20.0)
 
-    assert queue.expire(11.0, 5.0) == 20.0
+    assert queue.expire(11.0) == 20.0
     effects = []
     for operation, kind in ((send, AppendUnknownError), (ack, DeadlineError), (unsent, DeadlineError)):
         with pytest.raises(kind) as error:
@@ -179,7 +181,7 @@ async def test_deadlines_state_what_is_known() -> None:
         effects.append(error.value.effect)
     assert effects == ["unknown", "unknown", "none"]
     assert not later.future.done()
-    assert queue.expire(20.0, 5.0) == inf
+    assert queue.expire(20.0) == inf
     assert isinstance(later.future.exception(), DeadlineError)
 
 
@@ -187,9 +189,9 @@ async def test_a_wait_that_began_again_on_another_stream_ends_without_messages()
     queue = a_queue()
     fetch = put(queue, Call.FETCH, FETCH, waits=True, deadline_s=10.0)
     sent(queue)
-    queue.interrupted("the connection broke")
+    queue.interrupted(BROKEN)
     sent(queue)
-    queue.expire(10.0, 5.0)
+    queue.expire(10.0)
 
     assert fetch.future.result() == pb.FetchResponse()
 
@@ -198,9 +200,9 @@ async def test_a_lost_connection_fails_what_was_never_sent_and_keeps_the_rest() 
     queue = a_queue()
     ack = put(queue, Call.ACK, ACK)
     sent(queue)
-    queue.interrupted("the connection broke")
+    queue.interrupted(BROKEN)
     unsent = put(queue, Call.ACK, ACK)
-    queue.fail_waiting(UnavailableError("away"), keep_sent=True)
+    queue.unreachable(UnavailableError("away"), may_pass=True)
 
     with pytest.raises(UnavailableError) as error:
         unsent.future.result()
@@ -213,11 +215,11 @@ async def test_a_close_ends_waits_at_once_and_the_rest_with_what_is_known() -> N
     fetch, send = put(queue, Call.FETCH, FETCH, waits=True), put(queue, Call.SEND, SEND, is_repeatable=False)
     sent(queue)
     unsent = put(queue, Call.ACK, ACK)
-    queue.end_waits(ClosedError("closed"))
+    queue.end_waits()
     with pytest.raises(ClosedError):
         fetch.future.result()
     assert not send.future.done()
-    queue.give_up(ClosedError("closed"), "no answer")
+    queue.closed("no answer")
 
     with pytest.raises(AppendUnknownError, match="no answer"):
         send.future.result()
