@@ -98,7 +98,7 @@ class World(Network):
         self.answer(len(self.stream.answers))
 
     def release(self) -> None:
-        self.queue.release()
+        self.queue.resume()
 
     def finish(self) -> None:
         """Deliver all requests to a server without temporary refusals, until all are answered."""

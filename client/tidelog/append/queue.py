@@ -230,7 +230,7 @@ class Hold(enum.Enum):
 
     NONE = enum.auto()
     OVERLOAD = enum.auto()
-    """The server is overloaded: wait for ``AppendQueues.release``, or for the next stream."""
+    """The server is overloaded: wait for ``AppendQueues.resume``, or for the next stream."""
     STREAM = enum.auto()
     """The server would reject the batch again on this stream: wait for the next one."""
 

@@ -217,7 +217,7 @@ class AppendQueues(Queue):
         """True if a batch was rejected because of overload, and may be accepted later."""
         return any(queue.hold is Hold.OVERLOAD for queue in self._queues.values())
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Allow resending what was rejected because of overload."""
         for queue in list(self._queues.values()):
             if queue.hold is Hold.OVERLOAD:

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
 from tidelog.errors import ClosedError, GroupFencedError, GroupPositionMovedError, PositionTrimmedError, TidelogError
-from tidelog.groups.member_stream import Holding, MemberStream, Position
+from tidelog.groups.member_queue import Holding, Position
+from tidelog.groups.member_stream import MemberStream
 from tidelog.read.positions import EARLIEST, FOLLOW, Start
 from tidelog.read.reader_events import OnEvent
 from tidelog.read.reader_watch import Patience, ReaderWatch, patiently
@@ -228,7 +229,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         self._is_rewound = True
 
     async def join(self) -> None:
-        """Join the group, and create it if it does not exist; ``async with`` calls this.
+        """Join the group, and create it if it does not exist; ``async with`` calls this. Idempotent.
 
         Raises:
             ChannelNotFoundError: A channel does not exist.
@@ -237,11 +238,13 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         """
         transport = self._transport()
         async with Patience(self._watch, self, transport).bounded():
-            await patiently(
-                self._watch, self, transport, lambda: self._ensure_group(self.group, list(self.channels), self._start)
-            )
+            if not self._member.is_started:
+                await patiently(self._watch, self, transport, self._ensure)
             await self._member.start()
         await self._take_assignment()
+
+    async def _ensure(self) -> None:
+        await self._ensure_group(self.group, list(self.channels), self._start)
 
     async def commit(self) -> None:
         """Commit everything delivered so far, durably.
@@ -321,11 +324,10 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         self._is_closed = True
         if self.auto_commit and self._member.failure is None:
             self._commit_processed()
-        # Also if this is cancelled: the member must not stay in the group.
-        self._member.leave()
         try:
             await self._close_scan()
         finally:
+            # Also if this is cancelled: the member must not stay in the group.
             await self._member.aclose()
 
     def __aiter__(self) -> Self:

@@ -8,16 +8,17 @@ import asyncio
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from typing import Any, ClassVar, Final
 
 import grpc.aio
 
 from tidelog.errors import ServerError, TidelogError, UnavailableError
+from tidelog.transport.calls import closed_error
 from tidelog.transport.patience_scope import LATE_S
 from tidelog.transport.retry import retry_after_s
-from tidelog.transport.status import error_of_status, max_request_bytes_of
+from tidelog.transport.status import error_of_status, is_of_server, max_request_bytes_of
 from tidelog.transport.stream_end import StreamEnd, half_close
 from tidelog.transport.transport import Transport
 from tidelog.v1 import wal_service_pb2
@@ -35,7 +36,7 @@ class After(enum.Enum):
     FINISH = enum.auto()
     """The server is stopping: send nothing more on this stream."""
     PAUSE = enum.auto()
-    """The server is overloaded: call ``Queue.release`` after a pause."""
+    """The server is overloaded: call ``Queue.resume`` after a pause."""
 
 
 class Queue(ABC):
@@ -43,9 +44,15 @@ class Queue(ABC):
 
     Attributes:
         gives_up: Whether silence of the server ends what ``has_patience`` tells, after ``Retry.give_up_s``.
+        holds_close: Whether a close of the client waits for a connection, to send the rest.
+        connect_s: Maximum seconds of the first attempt to connect, so that the reason is known soon.
+        idle_s: Seconds without a request after which ``idle_request`` is sent; None for never.
     """
 
     gives_up: ClassVar = True
+    holds_close: ClassVar = True
+    connect_s: ClassVar = inf
+    idle_s: float | None = None
 
     @property
     @abstractmethod
@@ -63,6 +70,11 @@ class Queue(ABC):
         """Whether ``next_request`` may return a request now."""
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is ever sent again."""
+        return False
+
+    @property
     def has_patience(self) -> bool:
         """Whether something has no deadline of its own."""
         return False
@@ -75,6 +87,10 @@ class Queue(ABC):
     @abstractmethod
     def next_request(self) -> bytes | None:
         """Return the next request, which counts as in flight; None if nothing may be sent now."""
+
+    def idle_request(self) -> bytes:
+        """Return a request that tells the server that the client lives."""
+        raise NotImplementedError
 
     @abstractmethod
     def answered(self, response: Any) -> After:
@@ -102,7 +118,7 @@ class Queue(ABC):
     def silent(self, silent_s: float, why: object) -> None:  # noqa: B027 - not every queue needs it
         """Fail what has patience: no answer has arrived for ``silent_s``."""
 
-    def release(self) -> None:  # noqa: B027 - not every queue needs it
+    def resume(self) -> None:  # noqa: B027 - not every queue needs it
         """Allow sending what ``After.PAUSE`` has held back."""
 
     @abstractmethod
@@ -165,10 +181,10 @@ class Pipeline:
         self._attempt: asyncio.Timeout | None = None
         self._silence_timer: asyncio.Handle | None = None
         self._silence_due_s = 0.0
-        # Fires when what overload has held back is released.
-        self._release_timer: asyncio.Handle | None = None
-        self._release_pauses_s = transport.retry.pauses_s()
-        self._has_released = False
+        # Fires when what overload has held back is resumed.
+        self._resume_timer: asyncio.Handle | None = None
+        self._resume_pauses_s = transport.retry.pauses_s()
+        self._has_resumed = False
         # One timer for all deadlines, due at or before the earliest: most things are settled long before theirs.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = inf
@@ -232,10 +248,10 @@ class Pipeline:
 
     async def _end(self, why: str) -> None:
         """End the stream, and fail what is left."""
-        for timer in (self._timer, self._release_timer, self._silence_timer):
+        for timer in (self._timer, self._resume_timer, self._silence_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._release_timer = self._silence_timer = None
+        self._timer = self._resume_timer = self._silence_timer = None
         if self._runner is not None:
             await self._hang_up()
             self._runner.cancel()
@@ -262,9 +278,9 @@ class Pipeline:
         if next_s < inf:
             self.watch(next_s)
 
-    def _release(self) -> None:
-        self._release_timer, self._has_released = None, True
-        self._queue.release()
+    def _resume(self) -> None:
+        self._resume_timer, self._has_resumed = None, True
+        self._queue.resume()
         self._wake.set()
 
     @property
@@ -295,7 +311,12 @@ class Pipeline:
         self._silence_timer = self._loop.call_at(due_s, self._check_silence)
 
     async def _run(self) -> None:
-        while True:
+        # A close of the client waits for what is written; for all else, the connections know that it may be waiting.
+        with nullcontext() if self._queue.holds_close else self._transport.waiting():
+            await self._stay()
+
+    async def _stay(self) -> None:
+        while not self._queue.is_over:
             await self._wake.wait()
             self._wake.clear()
             if not self._queue.has_waiting:
@@ -320,11 +341,14 @@ class Pipeline:
         else:
             self._max_request_bytes = inf
             reason = await self._serve(call)
+            was_idle = self._queue.gives_up and self._queue.is_idle
             self._queue.interrupted(reason, self._max_request_bytes)
+            if was_idle and not self._queue.is_idle:
+                self._begin_patience()
             await self._lost(reason)
 
     async def _connect(self) -> None:
-        """Wait until the client is connected, also during its close, which waits for what is to be written.
+        """Wait until the client is connected, if it ``holds_close`` also during its close.
 
         After a break gRPC may consider a dead connection alive until it writes to it. That would make the outcome of
         the next requests unknown for no reason, so the first write is a call that can be retried.
@@ -332,12 +356,15 @@ class Pipeline:
         Raises:
             TidelogError: No server can be reached.
         """
-        transport = self._transport
-        await transport.ready(transport.connect_timeout_s, holds_close=True)
-        if self._was_broken:
+        transport, holds_close = self._transport, self._queue.holds_close
+        timeout_s = transport.connect_timeout_s
+        await transport.ready(
+            timeout_s if self._pauses_s is not None else min(timeout_s, self._queue.connect_s), holds_close=holds_close
+        )
+        if self._was_broken and holds_close:
             await transport.call(
                 transport.services.wal.GetWalName, wal_service_pb2.GetWalNameRequest(),
-                timeout_s=transport.connect_timeout_s, is_read=True, holds_close=True,
+                timeout_s=timeout_s, is_read=True, holds_close=True,
             )  # fmt: skip
 
     async def _lost(self, error: TidelogError) -> None:
@@ -373,7 +400,7 @@ class Pipeline:
         self._call, self._reader = call, reader
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            if writer.done() and writer.exception() is None:
+            if writer.done() and not writer.cancelled() and writer.exception() is None:
                 # The writer met the end of the call; the reader will meet it next, and gets the reason.
                 await asyncio.wait((reader,))
             return _reason_of_end(reader, writer)
@@ -390,12 +417,23 @@ class Pipeline:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while not self._is_finishing:
                 request = self._queue.next_request()
-                if request is None:
-                    await self._wake.wait()
-                    self._wake.clear()
-                else:
-                    await call.write(request)
+                if request is None and await self._is_due():
+                    continue
+                await call.write(self._queue.idle_request() if request is None else request)
         await half_close(call)
+
+    async def _is_due(self) -> bool:
+        """Return True once something may be sendable; False if nothing was for ``Queue.idle_s``."""
+        if self._queue.idle_s is None:
+            await self._wake.wait()
+        else:
+            try:
+                async with asyncio.timeout(self._queue.idle_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return False
+        self._wake.clear()
+        return True
 
     async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
         """Settle what is answered, as answers arrive; return the reason of the end of the stream."""
@@ -405,20 +443,18 @@ class Pipeline:
                 self._answered_s = self._loop.time()
                 self._pauses_s = None
                 after = queue.answered(response)
-                if after is not After.CONTINUE or self._has_released:
+                if after is not After.CONTINUE or self._has_resumed:
                     self._heed(after)
                 if queue.may_write:
                     self._wake.set()
                 self._changed.set()
         except grpc.aio.AioRpcError:
             failure = await end.failure(call)
-            if (limit := max_request_bytes_of(failure)) is not None:
-                self._max_request_bytes = limit
-                error: TidelogError = UnavailableError(
-                    f"the server refused a request: {failure.details()}", effect="unknown"
-                )
-            else:
-                error = error_of_status(failure, is_read=False)
+            self._max_request_bytes = max_request_bytes_of(failure) or inf
+            error = error_of_status(failure, is_read=False)
+            if isinstance(error, ServerError) and not is_of_server(failure):
+                # gRPC, or what lies between, ended the stream; the next one may last.
+                error = UnavailableError(f"the stream was ended: {failure.details()}", effect="unknown")
             error.__cause__ = failure
             return error
         return UnavailableError("the server ended the stream", effect="unknown")
@@ -431,14 +467,17 @@ class Pipeline:
                 self._is_finishing = True
                 self._wake.set()
             case After.PAUSE:
-                if self._release_timer is None:
-                    self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
+                if self._resume_timer is None:
+                    self._resume_timer = self._loop.call_later(next(self._resume_pauses_s), self._resume)
             case After.CONTINUE:
-                self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
+                self._has_resumed, self._resume_pauses_s = False, self._transport.retry.pauses_s()
 
 
 def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
     """Return the reader's reason, or one that reports a defect in either task."""
+    if reader.cancelled() or writer.cancelled():
+        # The client was closed, which cancels its calls.
+        return closed_error("unknown")
     for task in (writer, reader):
         if task.done() and (defect := task.exception()) is not None:
             error = ServerError(f"a defect of the client: {defect!r}", effect="unknown")

@@ -124,9 +124,8 @@ class Connection:
 
     Attributes:
         channel: Its gRPC channel.
-        append_stream, operate: Methods AppendStream and Operate, with requests as bytes.
+        append_stream, operate, join_group: Methods AppendStream, Operate and JoinGroup, with requests as bytes.
         scan, consume: Methods Scan and Consume, with responses as bytes.
-        join_group: Method JoinGroup.
         wal, channels, transactions, broadcasts, groups, cluster, tokens, backups, journals, mailboxes, blobs: Stubs.
         scans: Number of scans and long-waiting calls in progress on it.
     """
@@ -468,9 +467,7 @@ class Transport(InOneProcess):
             "/tidelog.v1.GroupService/Consume", request_serializer=group_service_pb2.ConsumeRequest.SerializeToString
         )
         join_group: Any = channel.stream_stream(
-            "/tidelog.v1.GroupService/JoinGroup",
-            request_serializer=group_service_pb2.JoinGroupRequest.SerializeToString,
-            response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
+            "/tidelog.v1.GroupService/JoinGroup", response_deserializer=group_service_pb2.JoinGroupResponse.FromString
         )
         stubs = (kind(channel) for kind in _STUBS)
         return Connection(channel, append_stream, operate, scan, consume, join_group, *stubs)

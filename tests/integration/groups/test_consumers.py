@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -389,6 +390,30 @@ async def test_poll_returns_what_is_there_and_nothing_if_nothing_comes(client: A
             assert 1 <= len(polled) <= 3
             found += [int(payload) for batch in polled for payload in batch.payloads]
         assert sorted(found) == list(range(400))
+
+
+@pytest.mark.parametrize("member_id", [None, "a"])
+async def test_a_consumer_joins_once_however_often_it_is_asked(client: AsyncClient, member_id: str | None) -> None:
+    """Two streams of one member would end each other. Method: count the calls of JoinGroup on the connection."""
+    connection = client._session().transport.services
+    join_group, calls = connection.join_group, []
+
+    def counted(**options: Any) -> Any:
+        calls.append(join_group(**options))
+        return calls[-1]
+
+    connection.join_group = counted
+    await append_numbers(client, 0, 100)
+    consumer = client.consumer("billing", "orders", member_id=member_id, auto_commit=False)
+    await asyncio.gather(consumer.join(), consumer.join())
+    async with consumer:
+        await consumer.join()
+        assert sorted(await take(consumer, 100)) == list(range(100))
+        await consumer.commit()
+    assert len(calls) == 1
+    assert await lag(client) == 0
+    with pytest.raises(tidelog.ClosedError, match="the consumer is closed"):
+        await consumer.join()
 
 
 async def test_a_name_gets_its_vchannels_back_and_ends_its_namesake(client: AsyncClient) -> None:

@@ -511,7 +511,7 @@ async def test_a_server_that_has_no_room_is_asked_again_a_little_later() -> None
     answer(queue, next_numbered(queue), 0, OverloadedError("no room"))
 
     assert queue.next_batch() is None
-    queue.release()
+    queue.resume()
     answer(queue, next_numbered(queue), 5)
 
     assert future.result().first_tick == 5
@@ -523,7 +523,7 @@ async def test_what_would_be_refused_again_is_not_released() -> None:
     answer(queue, next_numbered(queue), 0, ShutdownError("later"))
 
     assert not queue.has_releasable
-    queue.release()
+    queue.resume()
 
     assert queue.next_batch() is None
 

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from tidelog import Retry
-from tidelog.errors import ServerError, TidelogError, UnavailableError
+from tidelog.errors import ClosedError, ServerError, TidelogError, UnavailableError
 from tidelog.transport.pipeline import After, Pipeline, Queue
 from tidelog.transport.transport import Transport
 
@@ -60,7 +60,7 @@ class Words(Queue):
         self.afters: dict[bytes, After] = {}
         self.defects: dict[bytes, Exception] = {}
         self.reasons: list[TidelogError] = []
-        self.releases = 0
+        self.resumptions = 0
         self.why_closed = ""
 
     @property
@@ -82,6 +82,10 @@ class Words(Queue):
         self.in_flight.append(word)
         return word
 
+    def idle_request(self) -> bytes:
+        self.in_flight.append(b"idle")
+        return b"idle"
+
     def answered(self, response: bytes) -> After:
         if response.startswith(b"unread"):
             raise KeyError(response)
@@ -102,8 +106,8 @@ class Words(Queue):
     def refused(self, _error: TidelogError) -> None:
         self.waiting.clear()
 
-    def release(self) -> None:
-        self.releases += 1
+    def resume(self) -> None:
+        self.resumptions += 1
 
     def expire(self, _now_s: float) -> float:
         return inf
@@ -202,13 +206,37 @@ async def test_after_the_answer_of_a_stopping_server_the_rest_goes_to_the_next_s
         assert {str(reason) for reason in words.reasons} == {"the server ended the stream"}
 
 
-async def test_what_overload_holds_back_is_released_after_a_pause() -> None:
+async def test_what_overload_holds_back_is_sent_after_a_pause() -> None:
     words = Words(b"1", b"2")
     words.afters[b"1"] = words.afters[b"2"] = After.PAUSE
     async with talking(words) as (_, pipeline):
         pipeline.send_soon()
-        while not words.releases:
+        while not words.resumptions:
             await asyncio.sleep(0.001)
         # One pause for both.
-        assert (words.answers, words.releases) == ([b"1", b"2"], 1)
+        assert (words.answers, words.resumptions) == ([b"1", b"2"], 1)
+        await pipeline.aclose(10.0)
+
+
+async def test_a_pause_of_the_queue_is_filled_with_idle_requests() -> None:
+    words = Words(b"1")
+    words.idle_s = 0.02
+    async with talking(words) as (echo, pipeline):
+        pipeline.send_soon()
+        await answered(words, 4)
+        await pipeline.aclose(10.0)
+        assert echo.received[0][:4] == [b"1", b"idle", b"idle", b"idle"]
+
+
+async def test_a_client_that_closes_its_connections_ends_the_stream() -> None:
+    """As that of a consumer, which its user closes later."""
+    words = Words(b"1")
+    async with talking(words) as (_, pipeline):
+        pipeline.send_soon()
+        await answered(words, 1)
+        await pipeline._transport.aclose()
+        while not words.reasons:
+            await asyncio.sleep(0.001)
+        [error] = words.reasons
+        assert isinstance(error, ClosedError)
         await pipeline.aclose(10.0)

@@ -47,7 +47,7 @@ class ConsumerBase:
         self._consumer.rewind(cause)
 
     def join(self) -> None:
-        """Join the group, and create it if it does not exist; ``with`` calls this.
+        """Join the group, and create it if it does not exist; ``with`` calls this. Idempotent.
 
         Raises:
             ChannelNotFoundError: A channel does not exist.
