@@ -20,13 +20,11 @@ from tidelog.routes import Routes
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.endpoints import check_address
 from tidelog.transport.in_one_process import InOneProcess
+from tidelog.transport.looks import Looks
 from tidelog.transport.retry import DEFAULT_RETRY
 from tidelog.wire.durations import check_seconds
 
 _Result = TypeVar("_Result")
-# A node may take a moment to open a channel that was just assigned to it.
-_LOOK_AGAIN_S = 0.05
-_OPEN_WITHIN_S = 2.0
 
 
 class AsyncCluster(InOneProcess):
@@ -291,16 +289,12 @@ class AsyncCluster(InOneProcess):
         deadline: Deadline,
     ) -> Sequence[_Result]:
         """Call the owner of channels, and retry while it has not opened them yet."""
-        loop = asyncio.get_running_loop()
-        open_by_s = loop.time() + _OPEN_WITHIN_S
+        looks = Looks(deadline)
         while True:
             try:
                 return await call(client.within(deadline), names)
-            except ChannelNotFoundError:
-                # Asked for again too late, the known reason would be lost.
-                if loop.time() >= open_by_s or deadline.left_s <= _LOOK_AGAIN_S:
-                    raise
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            except ChannelNotFoundError as error:
+                await looks.again(error)
 
 
 async def _listed(client: AsyncClient, prefix: str, *, include_system: bool) -> list[ChannelDescription]:

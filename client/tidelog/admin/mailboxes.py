@@ -1,22 +1,19 @@
 """Mailbox calls of the asynchronous client: create, configure, describe, list and delete."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from tidelog.admin import mailbox_types as _wire
 from tidelog.admin.journals import AnyNode
 from tidelog.admin.mailbox_types import DEFAULT_SETTINGS, MailboxDescription, MailboxSettings
 from tidelog.errors import ChannelNotFoundError, MailboxNotFoundError, NotOwnerError
 from tidelog.transport.deadline import Deadline
+from tidelog.transport.looks import Looks
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Transport
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 _Result = TypeVar("_Result")
-# A node may take a moment to learn of a mailbox that another node has created.
-_LOOK_AGAIN_S: Final = 0.05
-_KNOWN_WITHIN_S: Final = 2.0
 
 
 class AsyncMailboxCalls(ServiceCalls):
@@ -122,22 +119,13 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
         self, name: str, settings: MailboxSettings = DEFAULT_SETTINGS, *, if_not_exists: bool = False
     ) -> MailboxDescription:
         """See ``AsyncMailboxCalls.create``. The mailbox is placed on the node of ``dead_letter`` if that is set."""
-        deadline = Deadline(self.timeout_s)
-
-        async def call(client: Any) -> MailboxDescription:
-            mailboxes: AsyncMailboxCalls = client.within(deadline).mailboxes
-            return await mailboxes.create(name, settings, if_not_exists=if_not_exists)
-
-        if settings.dead_letter:
-            return await self.at_owner(settings.dead_letter, call, deadline, is_read=False)
-        return await self._any_node(call, deadline, is_read=False)
+        return await self._changed(
+            settings.dead_letter or "", lambda calls: calls.create(name, settings, if_not_exists=if_not_exists)
+        )
 
     async def configure(self, name: str, settings: MailboxSettings) -> MailboxDescription:
         """See ``AsyncMailboxCalls.configure``."""
-        deadline = Deadline(self.timeout_s)
-        return await self.at_owner(
-            name, lambda client: client.within(deadline).mailboxes.configure(name, settings), deadline, is_read=False
-        )
+        return await self._changed(name, lambda calls: calls.configure(name, settings))
 
     async def describe(self, name: str) -> MailboxDescription:
         """See ``AsyncMailboxCalls.describe``."""
@@ -150,13 +138,18 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
 
     async def delete(self, name: str, *, ignore_missing: bool = False) -> bool:
         """See ``AsyncMailboxCalls.delete``."""
+        return await self._changed(name, lambda calls: calls.delete(name, ignore_missing=ignore_missing))
+
+    async def _changed(self, owner_of: str, call: Callable[[AsyncMailboxCalls], Awaitable[_Result]]) -> _Result:
+        """Return the answer to a change of the owner of a mailbox; of any node if ``owner_of`` is empty."""
         deadline = Deadline(self.timeout_s)
 
-        async def call(client: Any) -> bool:
-            mailboxes: AsyncMailboxCalls = client.within(deadline).mailboxes
-            return await mailboxes.delete(name, ignore_missing=ignore_missing)
+        async def within(client: Any) -> _Result:
+            return await call(client.within(deadline).mailboxes)
 
-        return await self.at_owner(name, call, deadline, is_read=False)
+        if owner_of:
+            return await self.at_owner(owner_of, within, deadline, is_read=False)
+        return await self._any_node(within, deadline, is_read=False)
 
     async def channel_of(self, name: str) -> str:
         """See ``AsyncMailboxCalls.channel_of``."""
@@ -174,23 +167,19 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
         A mailbox that no node lists is asked of any node, whose answer states the reason. An owner that does not know
         the mailbox yet is asked again for up to two seconds.
         """
-        loop = asyncio.get_running_loop()
-        known_by_s = loop.time() + _KNOWN_WITHIN_S
+        looks = Looks(deadline)
         while True:
             channel = self._channels.get(name) or await self._channel_of(name, deadline)
             if not channel:
                 return await self._any_node(call, deadline, is_read=is_read)
             try:
                 answer = await call(await self._client_of(channel, deadline))
-            except (MailboxNotFoundError, ChannelNotFoundError, NotOwnerError):
+            except (MailboxNotFoundError, ChannelNotFoundError, NotOwnerError) as error:
                 self._channels.pop(name, None)
-                # Asked for again too late, the known reason would be lost.
-                if loop.time() >= known_by_s or deadline.left_s <= _LOOK_AGAIN_S:
-                    raise
+                await looks.again(error)
             else:
                 self._channels[name] = channel
                 return answer
-            await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 def _no_transport() -> Transport:

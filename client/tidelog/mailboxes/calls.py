@@ -1,8 +1,9 @@
 """The calls on messages of mailboxes, on one server."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from tidelog.admin.blobs import getting, parts_of, putting
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
@@ -15,6 +16,8 @@ from tidelog.transport.transport import Transport
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.v1.blob_service_pb2 import BLOB_ALGORITHM_SHA256, GetBlobRequest, PutBlobResponse
 
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
 # Interval at which the server reports progress of a redrive, at most.
 _PROGRESS_S: Final = 1.0
 
@@ -60,18 +63,16 @@ class MessageCalls(Protocol):
     ) -> Any:
         """Return the answer to a unary call."""
 
-    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
+    async def put_blob(self, mailbox: str, data: bytes, *, deadline: Deadline | None = None) -> bytes:
         """Store the body of a message that will be sent; return its key."""
 
     async def get_blob(
-        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
+        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, *, deadline: Deadline | None = None
     ) -> bytes:
         """Return the body of a message, given by its lock or its id."""
 
-    def redrive(
-        self, request: pb.RedriveRequest, deadline: Deadline | None = None
-    ) -> AsyncIterator[pb.RedriveResponse]:
-        """Yield the answers to Redrive; ``deadline`` is that of the first one."""
+    def redrive(self, request: pb.RedriveRequest) -> AsyncIterator[pb.RedriveResponse]:
+        """Yield the answers to Redrive."""
 
 
 class ServerMessageCalls(ServiceCalls):
@@ -126,7 +127,7 @@ class ServerMessageCalls(ServiceCalls):
             return await self._read(stub, request, deadline)
         return await self._change(stub, request, is_idempotent=is_idempotent, deadline=deadline)
 
-    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
+    async def put_blob(self, mailbox: str, data: bytes, *, deadline: Deadline | None = None) -> bytes:
         """See ``MessageCalls.put_blob``."""
         requests = list(parts_of(data, BLOB_ALGORITHM_SHA256, mailbox))
         stored: PutBlobResponse = await self._change(
@@ -135,7 +136,7 @@ class ServerMessageCalls(ServiceCalls):
         return stored.key
 
     async def get_blob(
-        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
+        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, *, deadline: Deadline | None = None
     ) -> bytes:
         """See ``MessageCalls.get_blob``."""
         request = GetBlobRequest(key=key, mailbox=mailbox, lock_id=lock, message_id=message_id)
@@ -145,7 +146,7 @@ class ServerMessageCalls(ServiceCalls):
     async def redrive(
         self, request: pb.RedriveRequest, deadline: Deadline | None = None
     ) -> AsyncGenerator[pb.RedriveResponse, None]:
-        """See ``MessageCalls.redrive``."""
+        """See ``MessageCalls.redrive``. ``deadline`` is that of the first answer."""
         answers = self._answers(
             lambda connection: connection.mailboxes.Redrive, request, is_read=False,
             later_within_s=lambda _: self.timeout_s + _PROGRESS_S, deadline=deadline,
@@ -155,98 +156,47 @@ class ServerMessageCalls(ServiceCalls):
                 yield answer
 
 
+def _owned(
+    method: Callable[Concatenate[ServerMessageCalls, str, _P], Awaitable[_Result]], *, is_read: bool = False
+) -> Callable[Concatenate["ClusterMessageCalls", str, _P], Coroutine[Any, Any, _Result]]:
+    """Return a call on a mailbox that its owner answers with ``method``."""
+
+    async def call(self: "ClusterMessageCalls", mailbox: str, /, *args: _P.args, **options: _P.kwargs) -> _Result:
+        several: dict[str, Any] = options
+        deadline = several.get("deadline") or Deadline(self.timeout_s)
+        bounded: Callable[..., Awaitable[_Result]] = partial(method, **several | {"deadline": deadline})
+        return await self.mailboxes.at_owner(
+            mailbox, lambda client: bounded(client.message_calls, mailbox, *args), deadline,
+            is_read=several.get("is_read", is_read),
+        )  # fmt: skip
+
+    return call
+
+
 class ClusterMessageCalls:
-    """Calls on messages in a cluster: the owner of a mailbox answers."""
+    """Calls on messages in a cluster: the owner of a mailbox answers. See ``MessageCalls``."""
 
     def __init__(self, mailboxes: AsyncClusterMailboxCalls, retry: Retry) -> None:
         """Create the calls; does no I/O. ``mailboxes`` finds the owners."""
-        self._mailboxes = mailboxes
+        self.mailboxes = mailboxes
         self.retry = retry
         self.timeout_s = mailboxes.timeout_s
 
-    async def operate(
-        self,
-        mailbox: str,
-        call: Call,
-        request: bytes,
-        *,
-        wait_s: float = 0.0,
-        is_repeatable: bool = True,
-        has_leases: bool = False,
-        deadline: Deadline | None = None,
-    ) -> tuple[Any, bool]:
-        """See ``MessageCalls.operate``."""
-        ends = deadline or Deadline(self.timeout_s)
+    operate = _owned(ServerMessageCalls.operate)
+    call = _owned(ServerMessageCalls.call)
+    put_blob = _owned(ServerMessageCalls.put_blob)
+    get_blob = _owned(ServerMessageCalls.get_blob, is_read=True)
 
-        async def operate(client: Any) -> tuple[Any, bool]:
-            calls: ServerMessageCalls = client.message_calls
-            return await calls.operate(
-                mailbox,
-                call,
-                request,
-                wait_s=wait_s,
-                is_repeatable=is_repeatable,
-                has_leases=has_leases,
-                deadline=ends,
-            )
-
-        return await self._mailboxes.at_owner(mailbox, operate, ends, is_read=False)
-
-    async def call(
-        self,
-        mailbox: str,
-        method: str,
-        request: Any,
-        *,
-        is_read: bool,
-        is_idempotent: bool = False,
-        deadline: Deadline | None = None,
-    ) -> Any:
-        """See ``MessageCalls.call``."""
-        ends = deadline or Deadline(self.timeout_s)
-
-        async def call(client: Any) -> Any:
-            calls: ServerMessageCalls = client.message_calls
-            return await calls.call(
-                mailbox, method, request, is_read=is_read, is_idempotent=is_idempotent, deadline=ends
-            )
-
-        return await self._mailboxes.at_owner(mailbox, call, ends, is_read=is_read)
-
-    async def put_blob(self, mailbox: str, data: bytes, deadline: Deadline | None = None) -> bytes:
-        """See ``MessageCalls.put_blob``."""
-        ends = deadline or Deadline(self.timeout_s)
-
-        async def put(client: Any) -> bytes:
-            calls: ServerMessageCalls = client.message_calls
-            return await calls.put_blob(mailbox, data, ends)
-
-        return await self._mailboxes.at_owner(mailbox, put, ends, is_read=False)
-
-    async def get_blob(
-        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, deadline: Deadline | None = None
-    ) -> bytes:
-        """See ``MessageCalls.get_blob``."""
-        ends = deadline or Deadline(self.timeout_s)
-
-        async def get(client: Any) -> bytes:
-            calls: ServerMessageCalls = client.message_calls
-            return await calls.get_blob(mailbox, key, lock, message_id, ends)
-
-        return await self._mailboxes.at_owner(mailbox, get, ends)
-
-    async def redrive(
-        self, request: pb.RedriveRequest, deadline: Deadline | None = None
-    ) -> AsyncGenerator[pb.RedriveResponse, None]:
+    async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
         """See ``MessageCalls.redrive``."""
-        ends = deadline or Deadline(self.timeout_s)
+        deadline = Deadline(self.timeout_s)
 
         async def begin(client: Any) -> tuple[pb.RedriveResponse | None, AsyncGenerator[pb.RedriveResponse, None]]:
             calls: ServerMessageCalls = client.message_calls
-            answers = calls.redrive(request, ends)
+            answers = calls.redrive(request, deadline)
             return await anext(answers, None), answers
 
-        first, answers = await self._mailboxes.at_owner(request.mailbox, begin, ends, is_read=False)
+        first, answers = await self.mailboxes.at_owner(request.mailbox, begin, deadline, is_read=False)
         async with aclosing(answers):
             if first is not None:
                 yield first

@@ -114,7 +114,7 @@ class AsyncMailbox:
         whole = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         if len(whole.body) <= _MIN_BLOB_BYTES:
             return message
-        return replace(whole, body=b"", blob_key=await self._calls.put_blob(self.name, whole.body, deadline))
+        return replace(whole, body=b"", blob_key=await self._calls.put_blob(self.name, whole.body, deadline=deadline))
 
     async def fetch(
         self, max_messages: int = 1, *, lease: Duration | None = None, wait: Duration = 0.0, max_bytes: int = 0
@@ -167,7 +167,7 @@ class AsyncMailbox:
     ) -> None:
         """Read a body that is too large for the answer to a fetch or a peek."""
         try:
-            message.body = await self._calls.get_blob(self.name, message.blob_key, lock, message_id, deadline)
+            message.body = await self._calls.get_blob(self.name, message.blob_key, lock, message_id, deadline=deadline)
         except (BlobNotFoundError, LockError):
             # Deleted meanwhile, or its lease is over, or a server of an earlier version expects a lock.
             message.blob_is_missing = True
