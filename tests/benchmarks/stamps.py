@@ -51,7 +51,7 @@ CLIENT_POINTS: Final = (
     Point("client: wake the caller, return", _CLIENT, "AppendQueues", "answered", is_exit=True),
 )
 SERVER_POINTS: Final = (
-    Point("server: parse, check, submit", _CALLS, "AppendStreamCall", "_submit"),
+    Point("server: parse, check, submit", _CALLS, "AppendStreamCall", "_take"),
     Point("server: wait for the group", _COMMITTER, "GroupCommitter", "submit", is_exit=True),
     Point("server: write to RocksDB", _COMMITTER, "GroupCommitter", "_write"),
     Point("server: hand over to the thread", _COMMITTER, "GroupCommitter", "_write", is_exit=True),

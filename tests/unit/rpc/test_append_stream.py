@@ -14,7 +14,7 @@ from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.append import AppendStreamCall
-from tidelog_server.rpc.services.append_requests import StreamRequest
+from tidelog_server.rpc.services.append_requests import StreamRequest, parse_stream_request
 from tidelog_testing.parts.append_calls import calls_of
 from tidelog_testing.parts.batches import a_columns
 from tidelog_testing.parts.nodes import running_node
@@ -190,17 +190,16 @@ async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) 
         client, rests = SlowReader([]), asyncio.Event()
         client.may_read.set()
         calls = calls_of(node)
-        parse = calls.parse
 
         def remember(encoded: bytes) -> StreamRequest:
-            requests.append(parse(encoded))
+            requests.append(parse_stream_request(encoded))
             return requests[-1]
 
         async def send() -> AsyncIterator[bytes]:
             yield encoded
             await rests.wait()
 
-        monkeypatch.setattr(calls, "parse", remember)
+        monkeypatch.setattr("tidelog_server.rpc.services.append_requests.parse_stream_request", remember)
         references = sys.getrefcount(encoded)
         serving = asyncio.create_task(
             AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(send())

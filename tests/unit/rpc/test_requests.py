@@ -36,13 +36,11 @@ from tidelog_server.core.limits import (
 from tidelog_server.log.batch import AppendOptions
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.requests import check_fields, check_size, merge_in_steps
+from tidelog_server.rpc.services.append_requests import parse_in_steps
 from tidelog_server.rpc.services.inline_transactions import TransactionRequest, check_shape, parse_transaction
 from tidelog_server.rpc.services.mailboxes.wire import outgoings_of
 from tidelog_server.security.permissions import ROWS
-from tidelog_testing.parts.append_calls import calls_of as calls_of_appends
 from tidelog_testing.parts.batches import a_columns
-from tidelog_testing.parts.nodes import running_node
-from tidelog_testing.parts.stores import FaultyStore
 from tidelog_testing.parts.work import Counted
 
 MANY = 300_000
@@ -254,9 +252,8 @@ def message_of(*path: int, content: bytes) -> bytes:
 )
 async def test_the_fields_of_an_append_are_read_up_to_a_limit(encoded: bytes) -> None:
     async def refused() -> None:
-        async with running_node(FaultyStore()) as node:
-            with pytest.raises(InvalidRequestError, match=r"(have|has) more than \d+ fields: use several"):
-                await calls_of_appends(node).parse_in_steps(encoded)
+        with pytest.raises(InvalidRequestError, match=r"(have|has) more than \d+ fields: use several"):
+            await parse_in_steps(encoded)
 
     assert len(encoded) > READ_STEP_BYTES
     counted = Counted(refused())
@@ -281,9 +278,8 @@ async def test_the_fields_of_a_batch_are_read_up_to_a_limit() -> None:
 async def test_the_requests_of_one_message_are_read_in_bounded_steps() -> None:
     small = message_of(100, content=b"") * 2_000
     encoded = message_of(6, content=small) * (MAX_APPENDS_PER_REQUEST - 1)
-    async with running_node(FaultyStore()) as node:
-        counted = Counted(calls_of_appends(node).parse_in_steps(encoded))
-        _, others = await counted
+    counted = Counted(parse_in_steps(encoded))
+    _, others = await counted
 
     assert len(others) == MAX_APPENDS_PER_REQUEST - 1
     assert counted.calls > MANY

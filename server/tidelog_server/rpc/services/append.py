@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.channels.directory import Directory
@@ -19,7 +17,6 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedColumnsError,
     MalformedRequestError,
-    ShutdownError,
     TidelogServerError,
 )
 from tidelog_server.core.errors.cluster import LogFailure
@@ -41,9 +38,14 @@ from tidelog_server.rpc.columns.checks import check, check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.draining import drain
-from tidelog_server.rpc.requests import check_fields
-from tidelog_server.rpc.services.append_requests import StreamRequest, check_permitted, parse_stream_request
+from tidelog_server.rpc.duplex import Duplex
+from tidelog_server.rpc.services.append_requests import (
+    StreamRequest,
+    check_permitted,
+    parse_in_steps,
+    parse_more,
+    parse_stream_request,
+)
 from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.inline_transactions import (
     TransactionRequest,
@@ -124,43 +126,6 @@ class AppendCalls:
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Append batches of columns until the client closes its side of the stream."""
         await AppendStreamCall(self, self._node, context, caller_of(context)).run(requests)
-
-    def parse(self, encoded: bytes | memoryview) -> StreamRequest:
-        """Return the fields of a request. Raises InvalidRequestError."""
-        try:
-            return parse_stream_request(encoded)
-        except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
-            raise MalformedRequestError("AppendStream") from error
-
-    def parse_more(self, request: StreamRequest) -> list[StreamRequest]:
-        """Return the further requests of the message of a request. Raises InvalidRequestError."""
-        others = [self.parse(encoded) for encoded in request.more]
-        _check_nested(others)
-        return others
-
-    async def parse_in_steps(self, encoded: bytes) -> tuple[StreamRequest, list[StreamRequest]]:
-        """Return the requests of a message above READ_STEP_BYTES: the first one, and the further ones.
-
-        Other work has turns between them, and between the parts of one that sends to mailboxes.
-
-        Raises:
-            InvalidRequestError: The message is invalid.
-        """
-        _check_fields(encoded)
-        first = self.parse(encoded)
-        await _complete(first)
-        others, read_bytes = [], 0
-        for more in first.more:
-            _check_fields(more)
-            others.append(other := self.parse(more))
-            if other.transaction is not None:
-                await _complete(other)
-            read_bytes += len(more)
-            if read_bytes > READ_STEP_BYTES:
-                read_bytes = 0
-                await asyncio.sleep(0)
-        _check_nested(others)
-        return first, others
 
     async def join(self, request: StreamRequest) -> Joined:
         """Return what the transaction of a request does to mailboxes. Raises TidelogServerError."""
@@ -245,31 +210,6 @@ class AppendCalls:
         )  # fmt: skip
 
 
-def _check_fields(encoded: bytes | memoryview) -> None:
-    """Check the number of fields of a request above READ_STEP_BYTES. Raises InvalidRequestError."""
-    try:
-        check_fields(encoded, READ_STEP_BYTES)
-    except protowire.WireFormatError as error:
-        raise MalformedRequestError("AppendStream") from error
-
-
-async def _complete(request: StreamRequest) -> None:
-    """Parse what is unparsed of a request. Raises InvalidRequestError."""
-    if request.transaction is not None:
-        try:
-            await request.transaction.complete()
-        except (protowire.WireFormatError, DecodeError) as error:
-            raise MalformedRequestError("AppendStream") from error
-
-
-def _check_nested(others: Sequence[StreamRequest]) -> None:
-    """Raise InvalidRequestError if a further request of a message has further ones."""
-    if any(other.more for other in others):
-        raise InvalidRequestError(
-            "a request in `more` has `more` itself: list all requests in the first one", field="more"
-        )
-
-
 @dataclass(slots=True, eq=False)
 class _Slot:
     """A request of a stream that was not answered yet.
@@ -291,87 +231,37 @@ class _Slot:
         return self.refusal is not None or (self.append is not None and self.append.settled)
 
 
-class AppendStreamCall:
-    """One AppendStream: reads requests ahead of the acknowledgements, and answers in the order of the requests.
+class AppendStreamCall(Duplex):
+    """One AppendStream: answers in the order of the requests.
 
     A message that brought several requests is answered by one message, once all of them are settled.
 
-    Why not a coroutine per step: apart from the disk, the latency of a lone append is Python's overhead.
-
-    Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one message.
     Invariant: at most one answer is being written, because gRPC allows only one write at a time.
     """
 
     def __init__(self, calls: AppendCalls, node: LogNode, context: Context, caller: Caller) -> None:
+        super().__init__(node, context)
         self._calls = calls
-        self._node = node
-        self._context = context
         self._caller = caller
         self._access = current_access()
         self._slots: deque[_Slot] = deque()
-        self._in_flight_bytes = 0
-        self._changed = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._is_read_to_end = False
-        self._invalid: InvalidRequestError | None = None
         # True while an answer is being written; by ``_begun`` if that is set, which is awaited later.
         self._is_writing = False
         self._begun: Eager[None] | None = None
 
-    async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Serve the stream to its end.
+    def _close(self) -> None:
+        # If the call was cancelled, unanswered requests stay unanswered.
+        self._slots.clear()
+        if self._begun is not None:
+            self._begun.cancel()
 
-        Raises:
-            InvalidRequestError: A message is invalid as a whole. The requests before it are answered.
-            ShutdownError: The node is shutting down. All requests that were read are answered; no other had an effect.
-        """
-        self._node.watchers.add(self._changed)
-        try:
-            async with asyncio.TaskGroup() as group:
-                reader = group.create_task(self._read(requests))
-                await self._answer()
-                await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
-                reader.cancel()
-        finally:
-            self._node.watchers.discard(self._changed)
-            # If the call was cancelled, unanswered requests stay unanswered.
-            self._slots.clear()
-            self._in_flight_bytes = 0
-            if self._begun is not None:
-                self._begun.cancel()
-        if self._invalid is not None:
-            raise self._invalid
-        if not self._is_read_to_end:
-            self._node.admission.check_serving()
-            raise ShutdownError
-
-    async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        try:
-            async for encoded in requests:
-                if (rest := self._submit(encoded)) is not None:
-                    await rest
-                del encoded, rest
-                if not self._has_room.is_set():
-                    await self._has_room.wait()
-        except InvalidRequestError as error:
-            self._invalid = error
-        self._is_read_to_end = True
-        self._changed.set()
-
-    def _submit(self, encoded: bytes) -> Coroutine[None, None, None] | None:
-        """Submit the requests of a message, or return a coroutine that submits them.
-
-        Why not in ``_read``: its local variables would keep the batch in memory while the stream is idle.
-
-        Raises:
-            InvalidRequestError: The message is invalid as a whole. Nothing of it is submitted.
-        """
+    def _take(self, encoded: bytes) -> Coroutine[None, None, None] | None:
+        """Submit the requests of a message, or return a coroutine that submits them."""
         if len(encoded) > READ_STEP_BYTES:
             return self._submit_large(encoded)
-        request = self._calls.parse(encoded)
+        request = parse_stream_request(encoded)
         if request.more:
-            return self._submit_several(request, len(encoded), self._calls.parse_more(request))
+            return self._submit_several(request, len(encoded), parse_more(request))
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
         rest = self._submit_one(slot, request)
         if rest is None and slot.refusal is None:
@@ -379,8 +269,8 @@ class AppendStreamCall:
         return rest
 
     async def _submit_large(self, encoded: bytes) -> None:
-        """As ``_submit``, with turns for other work while the message is parsed."""
-        request, others = await self._calls.parse_in_steps(encoded)
+        """As ``_take``, with turns for other work while the message is parsed."""
+        request, others = await parse_in_steps(encoded)
         await self._submit_several(request, len(encoded), others)
         self._node.committer.commit_lone()
 
@@ -433,17 +323,13 @@ class AppendStreamCall:
     def _open_slot(self, request_id: int, size_bytes: int, *, is_last: bool = True) -> _Slot:
         slot = _Slot(request_id, size_bytes, is_last)
         self._slots.append(slot)
-        self._in_flight_bytes += size_bytes
-        if not self._is_under_limit():
-            self._has_room.clear()
+        self._hold(size_bytes)
         return slot
 
     def _close_slots(self, count: int) -> list[_Slot]:
         """Remove and return the oldest slots, whose answers are to be written."""
         slots = [self._slots.popleft() for _ in range(count)]
-        self._in_flight_bytes -= sum([slot.size_bytes for slot in slots])
-        if not self._has_room.is_set() and self._is_under_limit():
-            self._has_room.set()
+        self._let_go(sum([slot.size_bytes for slot in slots]), count)
         return slots
 
     def _ready_slots(self) -> int:
@@ -462,24 +348,12 @@ class AppendStreamCall:
             admission.check()
             await asyncio.sleep(_ROOM_POLL_S)
 
-    def _is_under_limit(self) -> bool:
-        return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
-
     def _on_settled(self, append: Append) -> None:
         """Answer immediately if this append is the oldest, and alone in its message: the task would run later."""
         if not self._is_writing and self._slots and self._slots[0].append is append and self._slots[0].is_last:
             self._is_writing = True
             self._begun = Eager(self._write(self._close_slots(1)))
         self._changed.set()
-
-    async def _answer(self) -> None:
-        """Write answers until all requests are answered and the client has closed its side, or the node stops."""
-        while True:
-            self._changed.clear()
-            await self._write_answers()
-            if not self._slots and (self._is_read_to_end or self._node.admission.is_shutting_down):
-                return
-            await self._changed.wait()
 
     async def _write_answers(self) -> None:
         """Write the answers that are ready, in order, after the one that was started."""

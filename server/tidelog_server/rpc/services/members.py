@@ -1,6 +1,5 @@
 """GroupService.JoinGroup: one member of a group, for the duration of its stream."""
 
-import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator
@@ -38,6 +37,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.duplex import Duplex
 from tidelog_server.rpc.requests import check_size
 from tidelog_server.rpc.services.append import unknown_outcome
 from tidelog_server.security.access import current_access, current_tenant
@@ -65,21 +65,18 @@ class _Answer:
         return self.refusal
 
 
-class MemberCall:
+class MemberCall(Duplex):
     """One JoinGroup: executes the steps of a member, and sends it assignments and results of commits."""
 
+    _max_unanswered = MAX_COMMITS_IN_FLIGHT
+
     def __init__(self, groups: Groups, node: LogNode, context: Context) -> None:
+        super().__init__(node, context)
         self._groups = groups
-        self._node = node
-        self._context = context
         self._answers: deque[_Answer] = deque()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._is_read_to_end = False
-        self._failed: TidelogServerError | None = None
         self._group = ""
         self._session: MemberSession
-        self._changed: asyncio.Event
+        self._response = pb.JoinGroupResponse()
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Serve the member until it leaves.
@@ -96,15 +93,9 @@ class MemberCall:
         terms = self._terms(_parse(first))
         self._session = await self._groups.join(self._group, terms, subscriber())
         self._changed = self._session.changed
-        self._node.watchers.add(self._changed)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                reader = tasks.create_task(self._read(requests))
-                await self._tell()
-                reader.cancel()
-            if self._failed is not None:
-                raise self._failed
-            # The member may have been evicted during the last write, before which `_tell` looked.
+            await super().run(requests)
+            # The member may have been evicted during the last write, before which `_write_answers` looked.
             if self._session.is_over:
                 raise self._why_over()
             # A lost connection ends the requests too. Then this wait is cancelled: gRPC has reported the loss before
@@ -112,7 +103,6 @@ class MemberCall:
             await self._context.read()
             self._session.leave()
         finally:
-            self._node.watchers.discard(self._changed)
             self._session.detach()
 
     def _terms(self, request: pb.JoinGroupRequest) -> JoinTerms:
@@ -149,18 +139,8 @@ class MemberCall:
             current_tenant(),
         )  # fmt: skip
 
-    async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        """Execute steps until the member leaves or a step is invalid."""
-        try:
-            async for encoded in requests:
-                self._take(_parse(encoded))
-                await self._has_room.wait()
-        except TidelogServerError as error:
-            self._failed = error
-        self._is_read_to_end = True
-        self._changed.set()
-
-    def _take(self, request: pb.JoinGroupRequest) -> None:
+    def _take(self, encoded: bytes) -> None:
+        request = _parse(encoded)
         self._session.keep_alive()
         match request.WhichOneof("step"):
             case "heartbeat":
@@ -177,8 +157,7 @@ class MemberCall:
     def _commit(self, commit: pb.JoinGroupCommit) -> None:
         answer = _Answer(commit.commit_id)
         self._answers.append(answer)
-        if len(self._answers) >= MAX_COMMITS_IN_FLIGHT:
-            self._has_room.clear()
+        self._hold(0)
         try:
             if not 1 <= len(commit.positions) <= MAX_COMMITS_PER_REQUEST:
                 raise InvalidRequestError(
@@ -200,28 +179,14 @@ class MemberCall:
     def _on_settled(self, _: Append) -> None:
         self._changed.set()
 
-    async def _tell(self) -> None:
-        """Write a response after each change, until the stream ends."""
-        session = self._session
-        welcome = pb.JoinGroupWelcome(
-            member_id=session.member.member_id, lease_ms=round(session.member.lease_s * 1_000)
-        )
-        response = pb.JoinGroupResponse(welcome=welcome)
+    async def _answer(self) -> None:
+        """Write a response after each change, until the stream ends; not longer, as members join again elsewhere."""
+        member = self._session.member
+        welcome = pb.JoinGroupWelcome(member_id=member.member_id, lease_ms=round(member.lease_s * 1_000))
+        self._response.welcome.CopyFrom(welcome)
         while True:
             self._changed.clear()
-            if session.is_over and self._failed is None:
-                self._failed = self._why_over()
-            # Only if stale: most wake-ups are answers to commits.
-            if session.is_stale and not session.is_over:
-                session.is_stale = False
-                response.assignments.CopyFrom(self._assignments())
-            while self._answers and self._answers[0].is_ready:
-                response.committed.append(_committed(self._answers.popleft()))
-            if len(self._answers) < MAX_COMMITS_IN_FLIGHT:
-                self._has_room.set()
-            if response.ByteSize():
-                await self._context.write(response.SerializeToString())
-                response = pb.JoinGroupResponse()
+            await self._write_answers()
             if self._failed is not None or (self._is_read_to_end and not self._answers):
                 return
             try:
@@ -230,6 +195,21 @@ class MemberCall:
                 self._failed = error
                 return
             await self._changed.wait()
+
+    async def _write_answers(self) -> None:
+        session = self._session
+        if session.is_over and self._failed is None:
+            self._failed = self._why_over()
+        # Only if stale: most wake-ups are answers to commits.
+        if session.is_stale and not session.is_over:
+            session.is_stale = False
+            self._response.assignments.CopyFrom(self._assignments())
+        while self._answers and self._answers[0].is_ready:
+            self._response.committed.append(_committed(self._answers.popleft()))
+            self._let_go(0)
+        if self._response.ByteSize():
+            response, self._response = self._response, pb.JoinGroupResponse()
+            await self._context.write(response.SerializeToString())
 
     def _why_over(self) -> TidelogServerError:
         return self._session.member.cause or GroupMemberFencedError(

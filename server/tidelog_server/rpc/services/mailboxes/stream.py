@@ -1,7 +1,7 @@
 """Operate: operations on mailboxes in one stream, executed as they arrive and answered as they become durable."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -13,14 +13,13 @@ from tidelog_server.core.errors import (
     MalformedRequestError,
     TidelogServerError,
 )
-from tidelog_server.core.errors import ShutdownError as NodeStops
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH, PARSE_STEP_BYTES
 from tidelog_server.fold.calls import Call
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.draining import drain
+from tidelog_server.rpc.duplex import Duplex
 from tidelog_server.rpc.open_streams import caller_of
 from tidelog_server.rpc.requests import merge_in_steps
 from tidelog_server.rpc.services.mailboxes.answers import (
@@ -80,112 +79,62 @@ class OperateCalls:
         await OperateStream(self._calls, self._node, context).run(requests)
 
 
-class OperateStream:
+class OperateStream(Duplex):
     """One Operate call.
 
-    Why not a task per operation: it would cost as much as the operation.
-
-    Invariant: the requests of unanswered operations take at most the limit of a stream, plus one request. The bodies in
-    answers that the client has not read are within the memory of all readers of the node (``ReadBudget``).
+    Why not a task per operation: it would cost as much as the operation. The bodies in answers that the client has not
+    read are within the memory of all readers of the node (``ReadBudget``).
     """
 
+    _max_unanswered = _MAX_OPERATIONS
+
     def __init__(self, calls: MessageCalls, node: LogNode, context: Context) -> None:
+        super().__init__(node, context)
         self._calls = calls
-        self._node = node
-        self._context = context
         self._access: Access | None = current_access()
         self._answers: list[_Answer] = []
-        self._unanswered = self._held_bytes = 0
         memory = node.read_budget.memory(caller_of(context))
+        # Tasks are for operations that could not be begun or answered at once.
         self._fetches = FetchAnswers(calls, memory, self._add, self._start)
-        self._changed = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._is_read_to_end = self._is_closed = False
-        self._malformed: MalformedRequestError | None = None
-        # What runs for operations that could not be begun or answered at once.
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
         # Operations that were submitted and have no result yet.
         self._open: set[asyncio.Future[Any]] = set()
         # Fetches that may wait for messages, by number.
         self._waits: dict[int, tuple[Mailbox, FetchCall]] = {}
 
-    async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Serve the stream to its end.
-
-        Raises:
-            MalformedRequestError: A request is not a valid message. The operations before it are answered.
-            ShutdownError: The node is shutting down. All operations that were read are answered.
-        """
-        self._node.watchers.add(self._changed)
-        try:
-            async with self._group:
-                try:
-                    self._start(self._read(requests))
-                    await self._write_until_idle()
-                    await drain(self._changed, lambda: self._is_read_to_end, self._write_answers)
-                finally:
-                    # Ordering: before the group ends its tasks, because it refuses new ones from then on.
-                    self._close()
-        finally:
-            self._node.watchers.discard(self._changed)
-        if self._malformed is not None:
-            raise self._malformed
-        if not self._is_read_to_end:
-            self._node.admission.check_serving()
-            raise NodeStops
-
     def _close(self) -> None:
-        self._is_closed = True
         for done in list(self._open):
             # Fetches that wait must not lease messages for a client that has left.
             done.cancel()
-        for task in self._tasks:
-            task.cancel()
         self._fetches.close()
 
     # -- Requests ------------------------------------------------------------------------------------------
 
-    async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        try:
-            async for encoded in requests:
-                request = _parsed(encoded) if len(encoded) <= PARSE_STEP_BYTES else await _parsed_in_steps(encoded)
-                count = len(request.operations)
-                if self._access is not None and count > 1:
-                    # The first operation and all bytes were counted when the message arrived.
-                    await self._access.quota.received(0, count - 1)
-                size_bytes = _OPERATION_BYTES + len(encoded) // max(1, count)
-                self._unanswered += count
-                self._held_bytes += count * size_bytes
-                await self._begin_all(request.operations, size_bytes)
-                for number in request.ended_waits:
-                    self._end_wait(number)
-                # Not held while the stream rests.
-                del encoded, request
-                while not self._may_read:
-                    self._has_room.clear()
-                    await self._has_room.wait()
-        except MalformedRequestError as error:
-            self._malformed = error
-        self._is_read_to_end = True
-        self._changed.set()
+    def _take(self, encoded: bytes) -> Coroutine[Any, Any, None]:
+        if len(encoded) <= PARSE_STEP_BYTES:
+            return self._begin_all(_parsed(encoded), len(encoded))
+        return self._take_large(encoded)
 
-    async def _begin_all(self, operations: Iterable[pb.Operation], size_bytes: int) -> None:
+    async def _take_large(self, encoded: bytes) -> None:
+        await self._begin_all(await _parsed_in_steps(encoded), len(encoded))
+
+    async def _begin_all(self, request: pb.OperateRequest, size_bytes: int) -> None:
         """Begin the operations of a request in order, in bounded steps."""
+        count = len(request.operations)
+        if self._access is not None and count > 1:
+            # The first operation and all bytes were counted when the message arrived.
+            await self._access.quota.received(0, count - 1)
+        each_bytes = _OPERATION_BYTES + size_bytes // max(1, count)
+        self._hold(count * each_bytes, count)
         parts = 0
-        for operation in operations:
+        for operation in request.operations:
             more = _parts(operation)
             if parts and parts + more > _STEP_PARTS:
                 parts = 0
                 await asyncio.sleep(0)
             parts += more
-            self._begin(operation, Slot(operation.number, size_bytes))
-
-    @property
-    def _may_read(self) -> bool:
-        limit_bytes = self._node.admission.limits.max_in_flight_bytes_per_stream
-        return self._unanswered < _MAX_OPERATIONS and self._held_bytes < limit_bytes
+            self._begin(operation, Slot(operation.number, each_bytes))
+        for number in request.ended_waits:
+            self._end_wait(number)
 
     def _begin(self, operation: pb.Operation, slot: Slot) -> None:
         """Submit an operation, at once if its mailbox is open."""
@@ -278,16 +227,6 @@ class OperateStream:
 
     # -- Responses -----------------------------------------------------------------------------------------
 
-    async def _write_until_idle(self) -> None:
-        """Write answers until all are written and the client has closed its side, or the node stops."""
-        while True:
-            self._changed.clear()
-            await self._write_answers()
-            is_ending = self._is_read_to_end or self._node.admission.is_shutting_down
-            if is_ending and not self._unanswered:
-                return
-            await self._changed.wait()
-
     async def _write_answers(self) -> None:
         while answers := self._answers:
             written = size_bytes = 0
@@ -298,18 +237,11 @@ class OperateStream:
                     break
             taken = answers[:written]
             del answers[:written]
-            self._unanswered -= written
-            self._held_bytes -= sum(answer.slot.size_bytes for answer in taken)
-            self._has_room.set()
+            self._let_go(sum(answer.slot.size_bytes for answer in taken), written)
             await self._context.write(b"".join([answer.encoded for answer in taken]))
             self._fetches.note_written(sum(answer.taken_bytes for answer in taken))
             if self._access is not None:
                 await self._access.quota.sent(size_bytes)
-
-    def _start(self, coroutine: Any) -> None:
-        task = self._group.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _parts(operation: pb.Operation) -> int:
