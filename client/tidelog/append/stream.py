@@ -51,7 +51,7 @@ class AppendStream:
         """
         if self._pipeline.is_closing:
             raise closed_error()
-        self._pipeline.send_soon()
+        self._pipeline.send_soon(submission.deadline_s)
         self._queues.submit(vchannel, terms, submission, numbering)
 
     async def append(
@@ -86,7 +86,6 @@ class AppendStream:
                 self.put(
                     vchannel, terms, submission, self._numbering((vchannel, terms, False)) if is_numbered else None
                 )
-                self._pipeline.watch(deadline_s)
                 try:
                     result: AppendResult = await submission.future
                 except TidelogError as error:

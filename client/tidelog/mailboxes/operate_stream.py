@@ -67,9 +67,8 @@ class OperateStream:
         if self._pipeline.is_closing:
             raise closed_error()
         while True:
-            self._pipeline.send_soon()
+            self._pipeline.send_soon(deadline_s)
             self._queue.put(operation)
-            self._pipeline.watch(deadline_s)
             try:
                 return await operation.future, operation.was_repeated
             except TidelogError as error:
@@ -91,9 +90,8 @@ class OperateStream:
         # asyncio logs exceptions that were never retrieved.
         future.add_done_callback(_look_at)
         deadline_s = self._loop.time() + self._timeout_s
-        self._pipeline.send_soon()
+        self._pipeline.send_soon(deadline_s)
         self._queue.put(Operation(self._queue.next_number(), call, request, future, deadline_s=deadline_s))
-        self._pipeline.watch(deadline_s)
 
     async def aclose(self, timeout_s: float) -> None:
         """End fetches that wait for messages, wait at most ``timeout_s`` for other operations, then end the stream.

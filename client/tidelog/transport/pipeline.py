@@ -189,12 +189,19 @@ class Pipeline:
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = inf
 
-    def send_soon(self) -> None:
-        """Send what the caller puts into the queue in this turn of the event loop. Call it before that."""
+    def send_soon(self, deadline_s: float = inf) -> None:
+        """Send what the caller puts into the queue in this turn of the event loop, until ``deadline_s``, as ``watch``.
+
+        Call it before that: silence counts from here if the queue is idle.
+        """
         queue = self._queue
         if queue.gives_up and queue.is_idle:
-            self._begin_patience()
+            self._answered_s = self._loop.time()
+            if self._silence_timer is None:
+                self._watch_silence(self._give_up_at_s)
         self._wake.set()
+        if deadline_s < self._timer_due_s:
+            self.watch(deadline_s)
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name=f"tidelog-{self._name}")
 
@@ -288,12 +295,6 @@ class Pipeline:
         """When to give up what has patience, unless an answer arrives before."""
         return self._answered_s + self._transport.retry.give_up_s
 
-    def _begin_patience(self) -> None:
-        """Count silence from now on: the queue was idle."""
-        self._answered_s = self._loop.time()
-        if self._silence_timer is None:
-            self._watch_silence(self._give_up_at_s)
-
     def _check_silence(self) -> None:
         """End the attempt under way if no answer has arrived for ``Retry.give_up_s``: the server may be stuck."""
         self._silence_timer = None
@@ -341,10 +342,10 @@ class Pipeline:
         else:
             self._max_request_bytes = inf
             reason = await self._serve(call)
-            was_idle = self._queue.gives_up and self._queue.is_idle
+            if self._queue.gives_up and self._queue.is_idle:
+                # Silence counts from now on, for a queue that needs another stream although it has nothing to send.
+                self.send_soon()
             self._queue.interrupted(reason, self._max_request_bytes)
-            if was_idle and not self._queue.is_idle:
-                self._begin_patience()
             await self._lost(reason)
 
     async def _connect(self) -> None:
@@ -417,23 +418,22 @@ class Pipeline:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while not self._is_finishing:
                 request = self._queue.next_request()
-                if request is None and await self._is_due():
-                    continue
-                await call.write(self._queue.idle_request() if request is None else request)
+                if request is None:
+                    if self._queue.idle_s is None:
+                        await self._wake.wait()
+                    elif not await self._is_due(self._queue.idle_s):
+                        await call.write(self._queue.idle_request())
+                    self._wake.clear()
+                else:
+                    await call.write(request)
         await half_close(call)
 
-    async def _is_due(self) -> bool:
-        """Return True once something may be sendable; False if nothing was for ``Queue.idle_s``."""
-        if self._queue.idle_s is None:
-            await self._wake.wait()
-        else:
-            try:
-                async with asyncio.timeout(self._queue.idle_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                return False
-        self._wake.clear()
-        return True
+    async def _is_due(self, within_s: float) -> bool:
+        """Return whether something may have become sendable within ``within_s``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                return await self._wake.wait()
+        return False
 
     async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
         """Settle what is answered, as answers arrive; return the reason of the end of the stream."""
