@@ -359,7 +359,8 @@ class AsyncClient(
             appending = self._session().appends.append(
                 vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
             )
-        return await _traced(vchannel, len(several), appending)
+        hooks = _tracing.hooks
+        return await (appending if hooks is None else _in_span(hooks, vchannel, len(several), appending))
 
     async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:
         """Append messages as one batch, and resend it within the timeout until the outcome is known; for ``msgstream``.
@@ -372,7 +373,8 @@ class AsyncClient(
             vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=DEFAULT_TERMS, timeout_s=self.timeout_s,
             is_numbered=True,
         )  # fmt: skip
-        return await _traced(vchannel, len(several), appending)
+        hooks = _tracing.hooks
+        return await (appending if hooks is None else _in_span(hooks, vchannel, len(several), appending))
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer that streams many messages to one vchannel; use it with ``async with``.
@@ -558,12 +560,6 @@ class AsyncClient(
             is_idempotent=options.HasField("producer"),
         )  # fmt: skip
         return _wire.append_result(answer.result)
-
-
-def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> Awaitable[AppendResult]:
-    """Return ``appending``, in a span if spans are recorded."""
-    hooks = _tracing.hooks
-    return appending if hooks is None else _in_span(hooks, vchannel, messages, appending)
 
 
 async def _in_span(
