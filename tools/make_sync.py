@@ -1,9 +1,10 @@
 """Writes the synchronous twins of asynchronous classes: ``make sync`` runs it, a test proves that its output is fresh.
 
 There are three kinds. A *caller* has an asynchronous object and runs each of its coroutines on the background event
-loop. A *handle* holds a synchronous object; its body is that of the asynchronous handle without ``await``. A *protocol*
-has only the signatures of a class. Signatures, types and docstrings are those of the asynchronous class, with the names
-of the synchronous classes.
+loop. A *handle* holds a synchronous object; its body is that of the asynchronous handle without ``await``. One with
+``wrapped`` holds an asynchronous object, and runs what the body awaits: its calls pass no other twin. A *protocol* has
+only the signatures of a class. Signatures, types and docstrings are those of the asynchronous class, with the names of
+the synchronous classes.
 """
 
 import ast
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -64,6 +66,7 @@ class Caller:
         made: Methods that return an asynchronous object, by the synchronous class that wraps it; it is made on the
             event loop.
         wrapped: As ``made``, for objects that are made in the caller's thread.
+        handles: Methods that return a handle, by its synchronous class.
         rewritten: Methods that call others of the twin: their body is that of the source, without ``await``.
         also: Special methods of the twin.
         fields: Declarations of further attributes.
@@ -80,6 +83,7 @@ class Caller:
     by_hand: frozenset[str] = frozenset()
     made: dict[str, str] = field(default_factory=dict)
     wrapped: dict[str, str] = field(default_factory=dict)
+    handles: dict[str, str] = field(default_factory=dict)
     rewritten: frozenset[str] = frozenset()
     also: frozenset[str] = frozenset()
     fields: tuple[str, ...] = ()
@@ -99,6 +103,9 @@ class Handles:
         left_out: Methods that the twins do not have, or that a derived class implements, as ``Class.method``.
         run: Methods that run that of the asynchronous object instead, as ``Class.method``.
         attribute: Attribute with the asynchronous object, which a derived class sets; only for ``run``.
+        wrapped: If the handles hold an asynchronous object: methods that return another one, by the synchronous class
+            that wraps it.
+        imports: Where names are that other generated code has from another module.
     """
 
     source: str
@@ -108,6 +115,8 @@ class Handles:
     left_out: frozenset[str] = frozenset()
     run: frozenset[str] = frozenset()
     attribute: str = ""
+    wrapped: dict[str, str] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,10 @@ class ClientProtocol:
     is_async: bool
 
 
+_CALLS_OF_WAL: Final = {
+    ("tidelog.admin.broadcasts", "AsyncBroadcastCalls"): ("broadcast", "ack", "ack_batch", "wait_acked"),
+    ("tidelog.client", "AsyncClient"): ("check_open", "wal_name", "latest_mvcc_tick", "append", "txn"),
+}
 _CALLS_OF_HANDLES: Final = {
     ("tidelog.admin.channels", "AsyncChannelCalls"): (
         "create_channel", "alter_channels", "destroy_channels", "describe_channels",
@@ -144,11 +157,10 @@ CALLERS: Final = (
             "BroadcastCalls": f"{_SYNC}.broadcasts", "GroupCalls": f"{_SYNC}.groups", "NodeCalls": f"{_SYNC}.nodes",
             "TokenCalls": f"{_SYNC}.tokens", "CheckpointCalls": f"{_SYNC}.checkpoints",
         },
-        left_out=frozenset({"append_numbered", "pause", "wal"}),
-        wrapped={
-            "producer": "Producer", "txn": "Transaction", "scan": "Scan", "scan_one": "Scan", "mailbox": "Mailbox",
-        },
-        rewritten=frozenset({"channel", "vchannel", "ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
+        left_out=frozenset({"append_numbered", "pause", "scan_one", "wal"}),
+        wrapped={"producer": "Producer", "txn": "Transaction", "scan": "Scan", "mailbox": "Mailbox"},
+        handles={"channel": "Channel", "vchannel": "Vchannel"},
+        rewritten=frozenset({"ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
     ),
     Caller("tidelog.admin.channels", "AsyncChannelCalls", "ChannelCalls", f"{_SYNC}.channels"),
     Caller("tidelog.admin.broadcasts", "AsyncBroadcastCalls", "BroadcastCalls", f"{_SYNC}.broadcasts"),
@@ -205,7 +217,10 @@ CALLERS: Final = (
     ),
 )  # fmt: skip
 HANDLES: Final = (
-    Handles("tidelog.handles", f"{_SYNC}.handles"),
+    Handles(
+        "tidelog.handles", f"{_SYNC}.handles", wrapped={"producer": "Producer", "scan": "Scan", "tail": "Scan"},
+        imports={"ClientCalls": "tidelog.client_calls"},
+    ),
     Handles(
         "tidelog.wal.accessor", f"{_SYNC}.wal",
         classes={
@@ -235,7 +250,7 @@ HANDLES: Final = (
 )  # fmt: skip
 PROTOCOLS: Final = (
     ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),
-    ClientProtocol(f"{_SYNC}.client_calls", _CALLS_OF_HANDLES, is_async=False),
+    ClientProtocol(f"{_SYNC}.client_calls", _CALLS_OF_WAL, is_async=False),
 )
 
 _NOTE: Final = "Generated by `make sync` from ``{source}``: change that, and run `make sync`."
@@ -283,10 +298,12 @@ class Module:
         return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
 
-def imports(code: str, origins: Mapping[str, str], defined: Iterable[str]) -> str:
-    """Return the imports that generated code needs: those of its sources, and of synchronous classes."""
+def imports(
+    code: str, origins: Mapping[str, str], defined: Iterable[str], own: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return the imports that generated code needs: those of its sources, of synchronous classes, and its ``own``."""
     names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} - set(defined)
-    known = {**origins, **IMPORTS}
+    known = {**origins, **IMPORTS, **own}
     return "\n".join(f"from {known[name]} import {name}" for name in sorted(names) if name in known)
 
 
@@ -333,6 +350,9 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
     elif node.name in caller.wrapped:
         returns = caller.wrapped[node.name]
         body = f"return {returns}({call})"
+    elif node.name in caller.handles:
+        returns = caller.handles[node.name]
+        body = f"return {returns}(self.{caller.attribute}, {passed(node.args)})"
     elif items:
         returns = f"Iterator[{items[1] or items[2]}]"
         body = f"return background.iterate({call})"
@@ -380,8 +400,8 @@ def protocol_module(protocol: ClientProtocol) -> str:
                 ast.unparse(ast.fix_missing_locations(node if protocol.is_async else _WithoutAwait().visit(node)))
             )
     code = (
-        'class ClientCalls(Protocol):\n    """The calls that handles and the WAL accessor make: they are below the '
-        'client."""\n\n    timeout_s: float\n\n' + "\n\n".join(map(_indented, texts))
+        'class ClientCalls(Protocol):\n    """The calls that code below the client makes."""\n\n'
+        "    timeout_s: float\n\n" + "\n\n".join(map(_indented, texts))
     )  # fmt: skip
     sources = "``, ``".join(dict.fromkeys(source for source, _ in protocol.methods))
     note = f"Generated by `make sync`: change the sources, and run `make sync`.\n\nThe sources are ``{sources}``.\n"
@@ -437,6 +457,30 @@ class _WithoutAwait(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+class _WithBackground(_WithoutAwait):
+    """Rewrites handles of an asynchronous object: what they await runs on the background event loop."""
+
+    def __init__(self, wrapped: Mapping[str, str]) -> None:
+        super().__init__()
+        self._wrapped = wrapped
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        returns = ast.unparse(node.returns) if node.returns else ""
+        call = "background.run" if returns.startswith("Coroutine[") else self._wrapped.get(node.name)
+        last = node.body[-1]
+        if call and isinstance(last, ast.Return) and last.value is not None:
+            last.value = _called(call, last.value)
+        return super().visit_FunctionDef(node)
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        return _called("background.run", super().visit_Await(node))
+
+
+def _called(name: str, argument: ast.AST) -> ast.Call:
+    assert isinstance(argument, ast.expr)
+    return ast.Call(ast.parse(name, mode="eval").body, [argument], [])
+
+
 def handles_module(handles: Handles) -> str:
     """Return the text of a module of handles, unformatted."""
     module = Module(handles.source)
@@ -448,7 +492,8 @@ def handles_module(handles: Handles) -> str:
         run = [method_of(node, caller) for node in functions_of(source) if f"{name}.{node.name}" in handles.run]
         gone = handles.left_out | handles.run
         source.body = [node for node in source.body if f"{name}.{getattr(node, 'name', '')}" not in gone]
-        rewritten = _WithoutAwait(handles.names).visit(source)
+        rewriting = _WithBackground(handles.wrapped) if handles.wrapped else _WithoutAwait(handles.names)
+        rewritten = rewriting.visit(source)
         rewritten.name = twin
         if run:
             head = f'"""Calls of ``{name}``, with a synchronous client."""\n{handles.attribute}: {name}'
@@ -456,7 +501,8 @@ def handles_module(handles: Handles) -> str:
         texts.append("\n\n".join([_with_docstrings(rewritten), *run]))
     code = "\n\n\n".join(texts)
     note = _NOTE.format(source=handles.source)
-    return f'"""{note}"""\n\n{imports(code, module.origins, twins.values())}\n\n\n{code}\n'
+    needed = imports(code, module.origins, twins.values(), handles.imports)
+    return f'"""{note}"""\n\n{needed}\n\n\n{code}\n'
 
 
 def _with_docstrings(node: ast.ClassDef | ast.FunctionDef) -> str:

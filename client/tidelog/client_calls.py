@@ -21,7 +21,7 @@ from tidelog.wire.batch import Batch
 
 
 class ClientCalls(Protocol):
-    """The calls that handles and the WAL accessor make: they are below the client."""
+    """The calls that code below the client makes."""
 
     timeout_s: float
 

@@ -36,11 +36,11 @@ class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, Nod
 
     def channel(self, name: str) -> Channel:
         """Return a handle for a channel. Does no I/O and does not validate the name."""
-        return Channel(self, name)
+        return Channel(self._client, name)
 
     def vchannel(self, name: str) -> Vchannel:
         """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
-        return Vchannel(self, name)
+        return Vchannel(self._client, name)
 
     def mailbox(self, name: str) -> Mailbox:
         """Return a handle for a mailbox. Does no I/O and does not validate the name."""
@@ -278,7 +278,3 @@ class ClientBase(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, Nod
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> Scan:
-        """Return a scan of the vchannel ``name``, or of a channel's only vchannel; for handles and the WAL."""
-        return Scan(self._client.scan_one(name, start, until, options))

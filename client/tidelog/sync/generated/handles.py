@@ -7,12 +7,13 @@ from tidelog.admin.channel_types import ChannelDescription, CreateOptions, Reten
 from tidelog.append.options import AppendOptions
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
+from tidelog.client_calls import ClientCalls
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog.read.scan_plan import ScanOptions
-from tidelog.sync.generated.client_calls import ClientCalls
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
 from tidelog.tick import Tick
+from tidelog.transport.background import background
 from tidelog.types import AppendResult, ProducerPosition, ProducerSequence
 
 
@@ -35,37 +36,37 @@ class Vchannel:
         **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append one message, or several as one batch; see ``Client.append``."""
-        return self._client.append(self.name, messages, producer=producer, **options)
+        return background.run(self._client.append(self.name, messages, producer=producer, **options))
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; see ``Client.producer``."""
-        return self._client.producer(self.name, **options)
+        return Producer(self._client.producer(self.name, **options))
 
     def scan(
         self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
     ) -> Scan:
         """Return a scan; see ``Client.scan``."""
-        return self._client.scan_one(self.name, start, until, options)
+        return Scan(self._client.scan_one(self.name, start, until, options))
 
     def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> Scan:
         """Return a scan that follows new messages; see ``Client.tail``."""
-        return self._client.scan_one(self.name, start, until, options)
+        return Scan(self._client.scan_one(self.name, start, until, options))
 
     def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
-        return self._client.latest_mvcc_tick(self.name)
+        return background.run(self._client.latest_mvcc_tick(self.name))
 
     def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
         """Take over a producer id; see ``Client.open_producer``."""
-        return self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten)
+        return background.run(self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten))
 
     def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``Client.fence``."""
-        self._client.fence(self.name, fencing_token)
+        background.run(self._client.fence(self.name, fencing_token))
 
     def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
         """Delete a prefix; see ``Client.trim``."""
-        return self._client.trim(self.name, before, everything=everything)
+        return background.run(self._client.trim(self.name, before, everything=everything))
 
 
 class Channel:
@@ -85,15 +86,15 @@ class Channel:
 
     def create(self, **options: Unpack[CreateOptions]) -> ChannelDescription:
         """Create the channel; see ``Client.create_channel``."""
-        return self._client.create_channel(self.name, **options)
+        return background.run(self._client.create_channel(self.name, **options))
 
     def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
         """Change settings of the channel; see ``Client.alter_channels``."""
-        return self._client.alter_channels([self.name], retention=retention)[0]
+        return background.run(self._client.alter_channels([self.name], retention=retention))[0]
 
     def destroy(self, *, ignore_missing: bool = False) -> bool:
         """Delete the channel with all its messages; return whether it existed. See ``Client.destroy_channels``."""
-        return bool(self._client.destroy_channels([self.name], ignore_missing=ignore_missing))
+        return bool(background.run(self._client.destroy_channels([self.name], ignore_missing=ignore_missing)))
 
     def describe(self) -> ChannelDescription:
         """Return a description of the channel; see ``Client.describe_channels``.
@@ -101,7 +102,7 @@ class Channel:
         Raises:
             ChannelNotFoundError: The channel does not exist.
         """
-        return self._client.describe_channels([self.name])[0]
+        return background.run(self._client.describe_channels([self.name]))[0]
 
     def append(
         self,
@@ -111,18 +112,18 @@ class Channel:
         **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append to the channel's only vchannel; fails if it has several. See ``Client.append``."""
-        return self._client.append(self.name, messages, producer=producer, **options)
+        return background.run(self._client.append(self.name, messages, producer=producer, **options))
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer for the channel's only vchannel; see ``Client.producer``."""
-        return self._client.producer(self.name, **options)
+        return Producer(self._client.producer(self.name, **options))
 
     def scan(
         self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
     ) -> Scan:
         """Return a scan of all vchannels that the channel has when it opens; see ``Client.scan``."""
-        return self._client.scan(self.name, start=start, until=until, **options)
+        return Scan(self._client.scan(self.name, start=start, until=until, **options))
 
     def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> Scan:
         """Return a scan of all vchannels that follows new messages; see ``Client.tail``."""
-        return self._client.scan(self.name, start=start, until=until, **options)
+        return Scan(self._client.scan(self.name, start=start, until=until, **options))

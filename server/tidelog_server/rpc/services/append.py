@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
@@ -32,7 +32,7 @@ from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import AppendOptions, Batch
 from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined, Place
+from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined
 from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.checks import check, check_encoded_here
 from tidelog_server.rpc.columns.rows import encode_rows
@@ -99,21 +99,21 @@ class AppendCalls:
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
-        target = self._directory.find(request.vchannel)
+        self._directory.find(request.vchannel)
         if not request.messages:
             raise EmptyBatchError
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
             # Checked before the rows are encoded, which blocks the event loop.
             raise BatchTooLargeError(actual=len(request.messages), maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
-        batch = self._batch_of_rows(request.messages)
-        self._node.admission.check_room(len(batch.columns))
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_settled(_: Append) -> None:
             if not settled.done():
                 settled.set_result(None)
 
-        append = self._append_of(target, batch, request.options, caller_of(context), on_settled)
+        encoded = StreamRequest(0, request.vchannel, encode_rows(request.messages), request.options)
+        append = self.check(encoded, caller_of(context), on_settled, is_encoded_here=True)
+        self._node.admission.check_room(len(encoded.columns))
         await self._node.shared.submit(append, longest_wait_s(context, MAX_BARRIER_WAIT_S))
         self._node.committer.commit_lone()
         await settled
@@ -134,9 +134,18 @@ class AppendCalls:
         return await self._mailboxes.join(request.transaction.sends, request.transaction.acks)
 
     def check(
-        self, request: StreamRequest, caller: Caller, on_settled: Settled, joined: Joined = NOTHING_JOINED
+        self,
+        request: StreamRequest,
+        caller: Caller,
+        on_settled: Settled,
+        joined: Joined = NOTHING_JOINED,
+        *,
+        is_encoded_here: bool = False,
     ) -> TickedAppend:
-        """Validate a request of a stream, and return its append. Raises TidelogServerError."""
+        """Validate a request, and return its append. Raises TidelogServerError.
+
+        The CRC of a batch that this process has encoded need not be checked.
+        """
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
             parts = self._check_transaction(request, request.transaction, options)
@@ -144,27 +153,16 @@ class AppendCalls:
             positions = self._groups.commits.position_move(commits)
             return TxnAppend(self._node.shared, parts, options, on_settled, Companions(positions, joined))
         target = self._directory.find(request.vchannel)
-        batch = self._batch(request.columns)
+        batch = self._batch(request.columns, is_encoded_here=is_encoded_here)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is not part of a transaction")
-        return self._append_of(target, batch, request.options, caller, on_settled)
-
-    def _append_of(
-        self,
-        target: Place,
-        batch: Batch,
-        options: wal_service_pb2.AppendOptions | None,
-        caller: Caller,
-        on_settled: Settled,
-    ) -> TickedAppend:
-        """Return the append of one batch. Raises InvalidRequestError."""
-        if options is None:
+        if request.options is None:
             return BatchAppend(target, batch, self._default_options, on_settled)
-        if options.txn_id:
-            check_staging(options)
-            place = BatchOfTxn(options.txn_id, caller, options.txn_sequence)
+        if request.options.txn_id:
+            check_staging(request.options)
+            place = BatchOfTxn(request.options.txn_id, caller, request.options.txn_sequence)
             return StagingAppend(self._transactions, place, target, batch, on_settled)
-        return BatchAppend(target, batch, self._options(options), on_settled)
+        return BatchAppend(target, batch, self._options(request.options), on_settled)
 
     def _check_transaction(
         self, request: StreamRequest, wanted: TransactionRequest, options: AppendOptions
@@ -182,19 +180,13 @@ class AppendCalls:
         check_shared(parts)
         return parts
 
-    def _batch(self, columns: bytes) -> Batch:
+    def _batch(self, columns: bytes, *, is_encoded_here: bool = False) -> Batch:
         try:
             view = ColumnsView.parse(columns, MAX_COLUMNS_FIELDS)
         except protowire.WireFormatError as error:
             raise MalformedRequestError("AppendStream") from error
-        check(view, len(columns), self._node.admission.limits)
+        (check_encoded_here if is_encoded_here else check)(view, len(columns), self._node.admission.limits)
         return Batch(view.count, view.message_type, view.crc32c, columns, view.txns)
-
-    def _batch_of_rows(self, messages: Sequence[message_pb2.Message]) -> Batch:
-        columns = encode_rows(messages)
-        view = ColumnsView.parse(columns)
-        check_encoded_here(view, len(columns), self._node.admission.limits)
-        return Batch(view.count, view.message_type, view.crc32c, columns)
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
         """Return the validated options. Raises InvalidRequestError."""
@@ -262,7 +254,7 @@ class AppendStreamCall(Duplex):
         request = parse_stream_request(encoded)
         if request.more:
             return self._submit_several(request, len(encoded), parse_more(request))
-        slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
+        slot = _Slot(request.request_id, len(encoded) + _SLOT_BYTES)
         rest = self._submit_one(slot, request)
         if rest is None and slot.refusal is None:
             self._node.committer.commit_lone()
@@ -283,7 +275,7 @@ class AppendStreamCall(Duplex):
         sizes_bytes.insert(0, size_bytes - sum(sizes_bytes))
         batches = 0
         for place, request in enumerate((first, *others)):
-            slot = self._open_slot(request.request_id, sizes_bytes[place] + _SLOT_BYTES, is_last=place == len(others))
+            slot = _Slot(request.request_id, sizes_bytes[place] + _SLOT_BYTES, is_last=place == len(others))
             if (rest := self._submit_one(slot, request)) is not None:
                 await rest
             batches += 1 if request.transaction is None else request.transaction.batches
@@ -294,6 +286,8 @@ class AppendStreamCall(Duplex):
 
     def _submit_one(self, slot: _Slot, request: StreamRequest) -> Coroutine[None, None, None] | None:
         """Submit a request, or return a coroutine that submits it."""
+        self._slots.append(slot)
+        self._hold(slot.size_bytes)
         try:
             if self._access is not None:
                 check_permitted(self._access, request)
@@ -319,12 +313,6 @@ class AppendStreamCall(Duplex):
     def _refuse(self, slot: _Slot, error: TidelogServerError) -> None:
         slot.refusal = error
         self._changed.set()
-
-    def _open_slot(self, request_id: int, size_bytes: int, *, is_last: bool = True) -> _Slot:
-        slot = _Slot(request_id, size_bytes, is_last)
-        self._slots.append(slot)
-        self._hold(size_bytes)
-        return slot
 
     def _close_slots(self, count: int) -> list[_Slot]:
         """Remove and return the oldest slots, whose answers are to be written."""
