@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
 from tidelog.errors import (
@@ -177,15 +177,13 @@ class Patience:
     def _left_s(self) -> float:
         return max(0.0, self.give_up_at_s - self._clock())
 
-    @asynccontextmanager
-    async def bounded(self, extra_s: float = 0.0) -> AsyncGenerator[None, None]:
+    def bounded(self, extra_s: float = 0.0) -> AbstractAsyncContextManager[None]:
         """Run a block that waits for the server, until the time is over or ``extra_s`` later.
 
         Raises:
             UnavailableError: The server did not answer in time. The block was cancelled.
         """
-        async with answer_by(self.give_up_at_s + extra_s, self.silence):
-            yield
+        return answer_by(self.give_up_at_s + extra_s, self.silence)
 
     def silence(self) -> UnavailableError:
         """Return the error of a server that did not answer in time."""

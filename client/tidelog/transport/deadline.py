@@ -1,10 +1,10 @@
 """One deadline for a call that makes several requests."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
-from tidelog.errors import TidelogError
+from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.transport import deadline_error
 
 
@@ -40,18 +40,10 @@ class Deadline:
         if not self.left_s:
             raise deadline_error(what, self._timeout_s)
 
-    @asynccontextmanager
-    async def bounded(self, what: str) -> AsyncGenerator[None, None]:
-        """Run a block that waits before ``what``, the next request, is sent.
+    def bounded(self, what: str) -> AbstractAsyncContextManager[None]:
+        """Run a block that waits before ``what``, the next request, is sent; see ``answer_by``.
 
         Raises:
             DeadlineError: The deadline has passed. The block was cancelled, and the request was not sent.
         """
-        scope = asyncio.timeout_at(self._at_s)
-        try:
-            async with scope:
-                yield
-        except TimeoutError as error:
-            if isinstance(error, TidelogError) or not scope.expired():
-                raise
-            raise deadline_error(what, self._timeout_s) from None
+        return answer_by(self._at_s, partial(deadline_error, what, self._timeout_s))

@@ -21,20 +21,14 @@ async def answer_by(when_s: float, silence: Callable[[], TidelogError]) -> Async
     Raises:
         TidelogError: What ``silence`` returns, at the end of the time.
     """
-    loop = asyncio.get_running_loop()
-    scope = asyncio.timeout(None)
-
-    def expire() -> None:
-        now_s = loop.time()
-        scope.reschedule(now_s + LATE_S if now_s > when_s + LATE_S else now_s)
-
+    scope, alarm = asyncio.timeout(None), Alarm()
     try:
         async with scope:
-            timer = loop.call_at(when_s, expire)
+            alarm.set(when_s, lambda: scope.reschedule(when_s))
             try:
                 yield
             finally:
-                timer.cancel()
+                alarm.stop()
     except TimeoutError as error:
         # DeadlineError is one too.
         if isinstance(error, TidelogError) or not scope.expired():

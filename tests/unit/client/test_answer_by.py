@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tidelog.errors import DeadlineError, UnavailableError
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.patience_scope import LATE_S, Alarm, answer_by
 
 
@@ -42,6 +43,18 @@ async def test_a_wait_without_an_answer_ends_after_a_pause_too() -> None:
 
     with pytest.raises(UnavailableError, match="silent"):
         async with answer_by(loop.time() + 0.05, silence):
+            await asyncio.Event().wait()
+
+
+async def test_a_request_that_waits_to_be_sent_has_time_after_a_pause_of_the_program() -> None:
+    loop, has_room, deadline = asyncio.get_running_loop(), asyncio.Event(), Deadline(0.05)
+    loop.call_later(0.01, time.sleep, LATE_S + 0.5)
+    loop.call_later(0.1, has_room.set)
+
+    async with deadline.bounded("the batch"):
+        await has_room.wait()
+    with pytest.raises(DeadlineError, match=r"the batch was not sent within 0\.1 s"):
+        async with deadline.bounded("the batch"):
             await asyncio.Event().wait()
 
 
