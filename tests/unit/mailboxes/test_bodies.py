@@ -6,11 +6,12 @@ Method: mailboxes on a node with a store in memory whose reads a test observes; 
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
 
+from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
 from tidelog_server.fold import keeping
@@ -191,8 +192,9 @@ def count_reads(store: CrashingStore, monkeypatch: pytest.MonkeyPatch) -> list[t
     return reads
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
 async def test_messages_whose_caller_leaves_while_their_bodies_are_read_are_given_back(
-    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch
+    store: CrashingStore, node: MailboxNode, log: Mailbox, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
 ) -> None:
     await log.run(sending(b"x"))
     node.mailboxes.shared.budget.shrink(0)
@@ -205,10 +207,18 @@ async def test_messages_whose_caller_leaves_while_their_bodies_are_read_are_give
 
     monkeypatch.setattr(store, "read", waiting)
     calls = MessageCalls(node.mailboxes, node.node.mailboxes.name_of)
-    fetch = asyncio.create_task(calls.fetched_response(log, await log.run(fetching())))
+    # The call ends before it uses its context.
+    context: Any = None
+    answering: Coroutine[Any, Any, Any] = (
+        calls.stream_deliveries(pb.StreamDeliveriesRequest(mailbox=log.name), context)
+        if is_stream
+        else calls.fetch(pb.FetchRequest(mailbox=log.name), context)
+    )
+    fetch = asyncio.create_task(answering)
     await until(is_read.is_set)
     fetch.cancel()
-    (grant,) = (await log.run(fetching(wait_s=60))).grants
+    # Before their leases end.
+    (grant,) = (await log.run(fetching(wait_s=10))).grants
     assert grant.delivery_count == 2
     may_read.set()
 
@@ -230,7 +240,7 @@ async def test_messages_of_a_stream_that_ends_before_their_bodies_are_read_are_g
     for task in tasks:
         task.cancel()
     answers.close()
-    (grant,) = (await log.run(fetching(wait_s=60))).grants
+    (grant,) = (await log.run(fetching(wait_s=10))).grants
     assert grant.delivery_count == 2
     assert len(tasks) == 1
 

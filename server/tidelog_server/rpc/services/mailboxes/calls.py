@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Sized
-from functools import partial
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import DEFAULT_FETCH_BYTES, MAX_MAILBOX_BATCH
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH
 from tidelog_server.core.mailboxes import MessageState
 from tidelog_server.core.message_checks import check_count
 from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
@@ -58,7 +57,7 @@ _DEFAULT_IN_FLIGHT: Final = 100
 _MAX_IN_FLIGHT: Final = 10_000
 # Rows of messages that are looked at in one step of the event loop: about a millisecond.
 _ROWS_AT_ONCE: Final = 65_536
-_STREAM_WAIT_S: Final = 10.0
+_STREAM_WAIT_MS: Final = 10_000
 # Bytes of an event for each id or lock.
 _ID_BYTES: Final = 32
 NameOf = Callable[[int], str]
@@ -175,23 +174,19 @@ class MessageCalls:
         log = await self.mailboxes.open(request.mailbox)
         limit = limit_of("max_in_flight", request.max_in_flight, _DEFAULT_IN_FLIGHT, _MAX_IN_FLIGHT)
         in_flight: set[bytes] = set()
+        fetching = pb.FetchRequest(wait_ms=_STREAM_WAIT_MS, lease_ms=lease_ms_of(request))
         while True:
-            lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
             in_flight = {lock_id for lock_id in in_flight if log.state.locks.message_of(lock_id)}
-            room = min(limit - len(in_flight), MAX_MAILBOX_BATCH)
-            if room <= 0:
+            fetching.max_messages = min(limit - len(in_flight), MAX_MAILBOX_BATCH)
+            if not fetching.max_messages:
                 await log.changed()
                 continue
-            fetching = partial(fetch, max_messages=room, lease_ms=lease_ms, max_bytes=DEFAULT_FETCH_BYTES)
-            size_bytes = SMALL_BYTES + room * _ID_BYTES
-            call = FetchCall(fetching, 1, size_bytes, wait_s=_STREAM_WAIT_S, tenant=current_tenant())
-            fetched = await log.run(call)
+            fetched = await log.run(self.fetch_call(log, fetching))
             if not fetched.grants:
                 continue
             in_flight.update(grant.lock_id for grant in fetched.grants)
-            response = pb.StreamDeliveriesResponse(leased_until_ms=physical_ms(fetched.until))
-            add_deliveries(response.deliveries, fetched, await self.messages(log, fetched), self.name_of)
-            encoded = response.SerializeToString()
+            # StreamDeliveriesResponse has the fields of FetchResponse.
+            encoded = (await self.fetched_response(log, fetched)).SerializeToString()
             await context.write(encoded)
             await count_sent(len(encoded))
 
