@@ -164,16 +164,22 @@ class AsyncCluster(InOneProcess):
     async def aclose(self) -> None:
         """Close the clients of all nodes as ``AsyncClient.aclose`` does."""
         self._is_closed = True
-        await self.pause()
+        await self._end_feed()
         clients, self._clients = self._clients, {}
         await asyncio.gather(*(client.aclose() for client in clients.values()))
 
     async def pause(self) -> bool:
-        """End the feed of owners until it is needed again, and return True; for use before a fork."""
+        """Close the connections until the next call, unless one is in use; return whether all are closed.
+
+        For use before a fork. The feed of owners ends until it is needed again.
+        """
+        await self._end_feed()
+        return all([await client.pause() for client in list(self._clients.values())])
+
+    async def _end_feed(self) -> None:
         routes, self._routes = self._routes, None
         if routes is not None:
             await routes.aclose()
-        return True
 
     async def __aenter__(self) -> Self:
         return self

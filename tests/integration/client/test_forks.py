@@ -70,3 +70,9 @@ def test_calls_on_mailboxes_continue_after_a_fork_unless_a_fetch_waits(tmp_path:
     found = forked(tmp_path / "log", "mailboxes")
 
     assert found["answers"] == ["False", "False", "False", "after", "before", "child", "ForkError", "last"]
+
+
+def test_the_client_of_a_cluster_goes_on_in_a_forked_child_and_in_its_parent(tmp_path: Path) -> None:
+    found = forked(tmp_path / "log", "cluster")
+
+    assert found == {"answers": ["orders"] * 3, "stored": ["before", "child", "parent"]}

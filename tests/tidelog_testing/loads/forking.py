@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tidelog import ChannelNotFoundError, Client
+from tidelog import ChannelNotFoundError, Client, Cluster
 from tidelog.rocksmq import IDAllocator
 from tidelog.transport.background import background
 
@@ -131,7 +131,19 @@ def scanning(client: Client) -> list[str]:
     return [*answers, in_a_child(read), read()]
 
 
-_CASES = {case.__name__: case for case in (paused, streaming, others, busy, ids, mailboxes, scanning)}
+def cluster(client: Client) -> list[str]:
+    """Fork after calls of a cluster's client, one of which has made a client of the owner."""
+    with Cluster(client.endpoint) as nodes:
+        vchannel = nodes.vchannel("orders/0")
+
+        def work(payload: bytes) -> str:
+            vchannel.append(payload)
+            return nodes.describe_channels(["orders"])[0].name
+
+        return [work(b"before"), in_a_child(lambda: work(b"child")), work(b"parent")]
+
+
+_CASES = {case.__name__: case for case in (paused, streaming, others, busy, ids, mailboxes, scanning, cluster)}
 
 
 def main() -> None:
