@@ -8,7 +8,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# pip shows its progress on a terminal. A log gets the lines of `stage` only.
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,--quiet)
+# $(call stage,NUMBER,WHAT,COMMAND) says what it does and how long it took. WHAT has no comma.
+stage = @echo "setup $(1)/4: $(2)"; SECONDS=0; $(3); echo "setup $(1)/4: done in $$SECONDS s"
 BENCHMARKS := PYTHONPATH=tests $(BIN)/python -m benchmarks
 PROTOS := proto/tidelog/v1/*.proto
 # Some images set it, and without bytecode each of the hundreds of processes of a test run compiles all that it imports.
@@ -108,10 +111,12 @@ $(INSTALLED): constraints.txt pyproject.toml
 	  "newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments." \
 	  "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing into .venv; the first time this downloads about 850 MB, 480 of them PySpark."
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(call stage,1,make .venv with $$($(PYTHON) --version),test -x $(BIN)/python || $(PYTHON) -m venv .venv)
 	@awk '/^[^ ]/ { keep = /^setuptools==/ } keep' constraints.txt > .venv/setuptools.txt
-	$(PIP) install --quiet --no-deps --require-hashes --requirement .venv/setuptools.txt
-	$(PIP) install --quiet --no-deps --require-hashes --no-build-isolation --use-pep517 --requirement constraints.txt
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(call stage,2,install setuptools; it builds PySpark,\
+	  $(PIP_INSTALL) --no-deps --require-hashes --requirement .venv/setuptools.txt)
+	$(call stage,3,install $$(grep -c '^[^ #]' constraints.txt) pinned packages; the first time this downloads 850 MB,\
+	  $(PIP_INSTALL) --no-deps --require-hashes --no-build-isolation --use-pep517 --requirement constraints.txt)
+	$(call stage,4,install Tidelog from this folder,\
+	  $(PIP_INSTALL) --no-deps --no-build-isolation --editable .)
 	@touch $@
