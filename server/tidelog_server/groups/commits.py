@@ -3,11 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import (
-    GroupNotSubscribedError,
-    GroupPositionMovedError,
-    PositionBeyondEndError,
-)
+from tidelog_server.core.errors import PositionBeyondEndError
+from tidelog_server.core.errors.groups import GroupNotSubscribedError, GroupPositionMovedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.groups.positions import GroupPositions

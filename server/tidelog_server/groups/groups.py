@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from weakref import WeakValueDictionary
 
-from tidelog_server.core.errors import (
-    GroupAlreadyExistsError,
-    GroupNotExistError,
-    RateLimitRejectedError,
-)
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.errors.groups import GroupAlreadyExistsError, GroupNotExistError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
 from tidelog_server.core.sorted_names import SortedNames

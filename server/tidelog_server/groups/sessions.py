@@ -11,13 +11,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import (
-    ChannelNotExistError,
-    GroupInUseError,
-    GroupMemberFencedError,
-    GroupNotExistError,
-    RateLimitRejectedError,
-)
+from tidelog_server.core.errors import ChannelNotExistError, RateLimitRejectedError
+from tidelog_server.core.errors.groups import GroupInUseError, GroupMemberFencedError, GroupNotExistError
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
 from tidelog_server.core.usage import Usage

@@ -17,6 +17,7 @@ from tidelog_server.core.errors import access as access_errors
 from tidelog_server.core.errors import applications as app_errors
 from tidelog_server.core.errors import cluster as cluster_errors
 from tidelog_server.core.errors import forgotten as forgotten_errors
+from tidelog_server.core.errors import groups as group_errors
 from tidelog_server.core.errors import journals as journal_errors
 from tidelog_server.core.errors import mailboxes as mailbox_errors
 from tidelog_server.core.errors import storage as storage_errors
@@ -64,9 +65,9 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.ResourceAcquiredError,
         errors.BroadcastReusedError,
         forgotten_errors.BroadcastForgottenError,
-        errors.GroupInUseError,
-        errors.GroupNotSubscribedError,
-        errors.GroupMemberFencedError,
+        group_errors.GroupInUseError,
+        group_errors.GroupNotSubscribedError,
+        group_errors.GroupMemberFencedError,
         forgotten_errors.ConsumeForgottenError,
         cluster_errors.NotOwnerError,
         cluster_errors.NotLeaderError,
@@ -80,7 +81,7 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
         errors.ChannelNotExistError,
         errors.TransactionNotExistError,
         errors.BroadcastNotExistError,
-        errors.GroupNotExistError,
+        group_errors.GroupNotExistError,
         access_errors.TokenNotExistError,
         storage_errors.CheckpointNotExistError,
         mailbox_errors.MailboxNotExistError,
@@ -90,14 +91,14 @@ _CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
     _Code.ALREADY_EXISTS: (
         errors.ChannelAlreadyExistsError,
         errors.SequenceForgottenError,
-        errors.GroupAlreadyExistsError,
+        group_errors.GroupAlreadyExistsError,
         mailbox_errors.MailboxAlreadyExistsError,
     ),
     _Code.DEADLINE_EXCEEDED: (errors.BarrierNotReachedError,),
     _Code.ABORTED: (
         errors.LastTickMismatchError,
         errors.BroadcastAbortedError,
-        errors.GroupPositionMovedError,
+        group_errors.GroupPositionMovedError,
         journal_errors.JournalRevisionMismatchError,
     ),
     _Code.PERMISSION_DENIED: (

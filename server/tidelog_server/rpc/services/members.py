@@ -10,12 +10,8 @@ from google.protobuf.message import DecodeError
 
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
-from tidelog_server.core.errors import (
-    GroupMemberFencedError,
-    InvalidRequestError,
-    MalformedRequestError,
-    TidelogServerError,
-)
+from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, TidelogServerError
+from tidelog_server.core.errors.groups import GroupMemberFencedError
 from tidelog_server.core.limits import (
     DEFAULT_LEASE_MS,
     DEFAULT_RELEASE_WITHIN_MS,
