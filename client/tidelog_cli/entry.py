@@ -64,7 +64,11 @@ def run_program(name: str, dispatch: Callable[[list[str]], int], given: list[str
         if _NEED_SERVER.intersection(given[:1]) and extra == "cli":
             # The extra "server" includes the dependencies of the command line.
             extra = "server"
-        _fail(name, [f"this command needs {error.name}: pip install 'tidelog[{extra}]'"], ExitCode.FAILURE)
+        _fail(
+            name,
+            [f"this command needs {error.name}: run `pip install '.[{extra}]'` in a clone of Tidelog"],
+            ExitCode.FAILURE,
+        )
     sys.exit(code)
 
 

@@ -34,7 +34,9 @@ class ChannelOwner:
         owner = owners.get(channel)
         if owner is None:
             raise ChannelNotFoundError(
-                f"channel '{channel}' does not exist: create it, or correct the name", values={"name": channel}
+                f"channel '{channel}' does not exist: create it with `tidelog channel create {channel}`, or correct "
+                "the name",
+                values={"name": channel},
             )
         if owner.node_id and not owner.address:
             raise UnavailableError(

@@ -13,7 +13,7 @@ Requires the extra ``tidelog[spark]`` and Java 17 or newer. ``tidelog.spark.opti
 try:
     import pyspark  # noqa: F401 - only whether it is installed
 except ImportError as missing:
-    raise ImportError("tidelog.spark needs pyspark: pip install 'tidelog[spark]'") from missing
+    raise ImportError("tidelog.spark needs pyspark: run `pip install '.[spark]'` in a clone of Tidelog") from missing
 
 from tidelog.spark.java import JavaMissingError, require_java
 from tidelog.spark.source import SCHEMA, TidelogDataSource

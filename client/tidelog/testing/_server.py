@@ -11,7 +11,7 @@ from typing import Final, Protocol, Self, cast
 from tidelog import AsyncClient
 
 ENTRY_POINT_GROUP: Final = "tidelog.test_server"
-_INSTALL: Final = "pip install 'tidelog[server]'"
+_INSTALL: Final = "run `pip install '.[server]'` in a clone of Tidelog"
 
 
 class _Handle(Protocol):

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces and metrics of clients: ``pip install "tidelog[otel]"``, then ``tidelog.tracing.enable()``.
+"""OpenTelemetry traces and metrics of clients: ``pip install ".[otel]"`` in a clone, then ``tidelog.tracing.enable()``.
 
 Until this module is imported and ``enable`` is called, OpenTelemetry is not imported and tracing costs nothing. See
 docs/operate/tracing.md.

@@ -10,7 +10,7 @@ try:
     import pyarrow as pa
     from pyarrow import compute
 except ImportError as missing:
-    raise ImportError("Arrow batches need pyarrow: pip install pyarrow, or 'tidelog[spark]'") from missing
+    raise ImportError("Arrow batches need pyarrow: run `pip install pyarrow`") from missing
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000

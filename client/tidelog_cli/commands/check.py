@@ -223,7 +223,11 @@ def _answer(name: str, look: Callable[[], Finding], *, as_json: bool) -> None:
     except ModuleNotFoundError as error:
         if (extra := extra_of(error)) is None:
             raise
-        code, text, figures = CheckCode.UNKNOWN, f"needs {error.name}: pip install 'tidelog[{extra}]'", {}
+        code, text, figures = (
+            CheckCode.UNKNOWN,
+            f"needs {error.name}: run `pip install '.[{extra}]'` in a clone of Tidelog",
+            {},
+        )
     except ValueError as error:
         code, text, figures = CheckCode.UNKNOWN, str(error), {}
     if as_json:

@@ -64,4 +64,6 @@ def where(
         return [name for name in channels if name not in found]
 
     if missing := run(ask(), timeout):
-        raise CommandError(f"no such channel: {', '.join(missing)}", ExitCode.NOT_FOUND)
+        raise CommandError(
+            f"{', '.join(missing)} not found: `tidelog channel ls` lists the channels", ExitCode.NOT_FOUND
+        )

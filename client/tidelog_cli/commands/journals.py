@@ -236,7 +236,9 @@ def _content_type(journal: JournalSpec, framing: str | None) -> str:
     content_type = framing or journal.content_type
     if not content_type:
         raise CommandError(
-            f"journal '{journal.name}' has no label content-type: pass --framing, or set the label", ExitCode.USAGE
+            f"journal '{journal.name}' has no label content-type: pass --framing, or set the label with "
+            f"`tidelog journal apply {journal.name} --label content-type=TYPE`",
+            ExitCode.USAGE,
         )
     return content_type
 

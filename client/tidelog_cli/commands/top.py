@@ -206,7 +206,8 @@ def _sample(http: str, endpoint: str) -> Sample:
         status, text = http_probe.get(http, "/metrics", 5.0)
     except (OSError, HTTPException) as error:
         raise CommandError(
-            f"no response from {http} ({error}): start the server, or correct --http", ExitCode.UNAVAILABLE
+            f"no response from {http} ({error}): start a server with `tidelog serve`, or correct --http",
+            ExitCode.UNAVAILABLE,
         ) from error
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error

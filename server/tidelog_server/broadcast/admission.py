@@ -116,7 +116,7 @@ class BroadcastAdmission:
             if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
                     f"the node's open broadcasts would have {total} {unit}, at most {maximum} are allowed: "
-                    "acknowledge or abort some first",
+                    "acknowledge or abort some first; `tidelog broadcast ls` lists them",
                     **{unit: total, f"max_{unit}": maximum},
                 )
             usage.check_share(tenant, own, maximum, self._percent, f"{unit} of open broadcasts")

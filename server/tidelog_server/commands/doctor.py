@@ -95,7 +95,7 @@ async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
         text = f"no server responds at {address} ({error.code().name.lower().replace('_', ' ')})"
         if endpoint is None:
             return Finding("server", Severity.OK, f"{text}; --endpoint was not given")
-        return Finding("server", Severity.FAILURE, f"{text}: start it, or correct --endpoint")
+        return Finding("server", Severity.FAILURE, f"{text}: start it with `tidelog serve`, or correct --endpoint")
     if answer != _SERVING:
         return Finding("server", Severity.FAILURE, f"{address} is not serving: check its log and /readyz?verbose")
     return Finding("server", Severity.OK, f"{address} is serving")
@@ -108,7 +108,9 @@ def _installed(about: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     except ModuleNotFoundError as error:
         if (extra := extra_of(error)) is None:
             raise
-        return [Finding(about, Severity.WARNING, f"not checked: needs pip install 'tidelog[{extra}]'")]
+        return [
+            Finding(about, Severity.WARNING, f"not checked: needs `pip install '.[{extra}]'` in a clone of Tidelog")
+        ]
 
 
 def _tls(settings: "Config") -> list[Finding]:

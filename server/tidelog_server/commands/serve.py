@@ -51,6 +51,7 @@ _SWITCH_INTERVAL_S = 0.000_5
 _GC_THRESHOLDS = (10_000, 20, 100)
 # Before the second timer of a shutdown ends the process.
 _LAST_LINES_WITHIN_S = 0.5
+_RESTORE = "`tidelog backup restore` restores a data folder from a backup, and `tidelog backup ls` lists the backups"
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
 
@@ -135,7 +136,7 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
         if server.is_damaged:
             raise CommandError(
                 f"the server stopped because stored data is damaged: {cause}. Copy the data folder, then restore a "
-                "backup",
+                "backup with `tidelog backup restore`",
                 ExitCode.DATA_LOSS,
             )
         if not may_start_again:
@@ -217,6 +218,8 @@ async def _start(config: "Config", *, is_again: bool = False) -> "Server":
         return await _started(config, None if is_again else Opening.begin(config))
     except ConfigError as error:
         raise CommandError(error.problems, ExitCode.BAD_CONFIG) from error
+    except DataLossError as error:
+        raise CommandError([str(error), _RESTORE], ExitCode.DATA_LOSS) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except TaskFailedError as error:
@@ -262,8 +265,6 @@ def _keep_objects_again() -> None:
 
 def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
     match error:
-        case DataLossError():
-            return ExitCode.DATA_LOSS
         case StorageUnreadableError():
             return code_of_folder(folder_error(Path(), OSError(error.errno, "")))
         case StorageFailedError():

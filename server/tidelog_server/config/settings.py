@@ -375,7 +375,10 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
     tracing = sections["tracing"]
     assert isinstance(tracing, TracingSettings)
     if tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
-        yield "tracing.endpoint", '"off", since OpenTelemetry is not installed: pip install "tidelog[otel]"'
+        yield (
+            "tracing.endpoint",
+            '"off", since OpenTelemetry is not installed: run `pip install ".[otel]"` in a clone of Tidelog',
+        )
     yield from _broken_cluster(sections)
     mailboxes = sections["mailboxes"]
     assert isinstance(mailboxes, MailboxSettings)

@@ -220,7 +220,7 @@ class AuditLog:
         if not self._reserve.take(line_bytes, admission.limits.min_free_disk_bytes, is_administrator=is_administrator):
             raise AuditFailedError(
                 "the disk is nearly full, and the reserve of the audit log is used up: trim channels as an "
-                "administrator, or enlarge the disk"
+                "administrator with `tidelog channel trim`, or enlarge the disk"
             )
 
     async def _append(self, lines: Sequence[bytes]) -> None:

@@ -52,7 +52,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("a vchannel under two names", "Broadcast", broadcast("one", "one/0"),
      R.REASON_INVALID_ARGUMENT, INVALID, "names a vchannel twice"),
     ("an unknown vchannel", "Broadcast", broadcast("one", "nowhere"),
-     R.REASON_CHANNEL_NOT_EXIST, MISSING, "create the channel, or correct the name"),
+     R.REASON_CHANNEL_NOT_EXIST, MISSING, "create it with `tidelog channel create nowhere`, or correct the name"),
     ("a vchannel beyond", "Broadcast", broadcast("four/4"), R.REASON_CHANNEL_NOT_EXIST, MISSING, "vchannels 0 to 3"),
     ("several vchannels", "Broadcast", broadcast("four"), R.REASON_INVALID_ARGUMENT, INVALID, "4 vchannels: name one"),
     ("a wrong name", "Broadcast", broadcast("UPPER"), R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter"),

@@ -63,6 +63,21 @@ def test_a_signal_stops_the_server_gracefully(number: signal.Signals, tmp_path: 
         assert process.wait(240) == ExitCode.OK
 
 
+def test_a_start_on_damaged_data_names_the_command_that_restores_a_backup(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    with serving("--storage.data_dir", str(folder)) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(240) == ExitCode.OK
+    (folder / "HEAD").unlink()
+
+    ended = refused(*FREE_PORTS, "--storage.data_dir", str(folder))
+
+    assert ended.returncode == ExitCode.DATA_LOSS
+    problem, advice = ended.stderr.splitlines()[-2:]
+    assert problem.startswith("tidelog: HEAD is missing")
+    assert advice.startswith("tidelog: `tidelog backup restore` restores a data folder from a backup")
+
+
 @pytest.mark.parametrize("log_level", ["info", "error"])
 def test_a_person_at_a_terminal_reads_once_that_the_server_is_ready(log_level: str) -> None:
     ours, theirs = pty.openpty()

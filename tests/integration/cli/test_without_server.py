@@ -1,4 +1,4 @@
-"""The command line where the package of the server is not installed, as after `pip install tidelog[cli]`.
+"""The command line where the package of the server is not installed, as after `pip install '.[cli]'`.
 
 Method: each command in a separate process in which `tidelog_server` and the packages of the extra `server` cannot be
 imported, against a server in a process that has them.
@@ -77,11 +77,12 @@ def test_a_command_of_the_server_names_the_extra_that_installs_it(command: str) 
     done = tidelog(command)
 
     assert done.returncode == ExitCode.FAILURE
-    assert done.stderr == "tidelog: this command needs tidelog_server: pip install 'tidelog[server]'\n"
+    hint = "run `pip install '.[server]'` in a clone of Tidelog"
+    assert done.stderr == f"tidelog: this command needs tidelog_server: {hint}\n"
 
 
 def test_the_check_of_backups_is_unknown(tmp_path: Path) -> None:
     done = tidelog("check", "backup", str(tmp_path))
 
     assert done.returncode == CheckCode.UNKNOWN
-    assert "pip install 'tidelog[server]'" in done.stdout
+    assert "run `pip install '.[server]'` in a clone of Tidelog" in done.stdout

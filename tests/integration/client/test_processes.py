@@ -73,4 +73,4 @@ def test_spark_without_pyspark_names_the_extra(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert ended.returncode == 1
-    assert "ImportError: tidelog.spark needs pyspark: pip install 'tidelog[spark]'" in ended.stderr
+    assert "ImportError: tidelog.spark needs pyspark: run `pip install '.[spark]'`" in ended.stderr

@@ -62,5 +62,6 @@ def test_what_the_server_lacks_is_named_with_the_command_that_installs_it() -> N
     )  # fmt: skip
 
     assert done.stderr.endswith(
-        "RuntimeError: the Tidelog server needs structlog, which is not installed: pip install 'tidelog[server]'\n"
+        "RuntimeError: the Tidelog server needs structlog, which is not installed: run `pip install '.[server]'` "
+        "in a clone of Tidelog\n"
     )

@@ -22,7 +22,7 @@ async def test_a_broker_that_is_away_is_reported() -> None:
 
 def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pulsar", None)
-    with pytest.raises(StreamStateError, match=r"pip install 'tidelog\[pulsar\]'"):
+    with pytest.raises(StreamStateError, match=r"pip install '\.\[pulsar\]'"):
         PulsarBroker().client()
 
 

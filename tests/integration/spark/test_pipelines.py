@@ -460,7 +460,8 @@ def test_what_fails_is_told_in_one_line_whether_spark_met_it_or_we(
     code = run_job([job, *folder, "-o", f"endpoint={server.endpoint}", "-o", "channel=nope"])
 
     assert code == 1
-    assert capsys.readouterr().err == "tidelog: 'nope' does not exist: create the channel, or correct the name\n"
+    hint = "create it with `tidelog channel create nope`, or correct the name"
+    assert capsys.readouterr().err == f"tidelog: channel 'nope' does not exist: {hint}\n"
 
 
 def test_what_spark_is_not_needed_for_is_told_before_it_starts(

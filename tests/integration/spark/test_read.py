@@ -383,7 +383,10 @@ def test_the_example_of_the_page_prints_what_the_page_says(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"channel": "nowhere"}, "'nowhere' does not exist: create the channel, or correct the name"),
+        (
+            {"channel": "nowhere"},
+            "channel 'nowhere' does not exist: create it with `tidelog channel create nowhere`, or correct the name",
+        ),
         ({"channel": "NOWHERE"}, "the name 'NOWHERE' is not allowed"),
         ({"channel": "a", "startingOffsets": "earliest"}, "the option 'startingOffsets' is for spark.readStream only"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "contradict each other"),

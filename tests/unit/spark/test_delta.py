@@ -249,5 +249,5 @@ def test_delta_deletes_no_file_of_the_archive(tmp_path: Path) -> None:
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     monkeypatch.delitem(sys.modules, "tidelog.spark.pipelines.delta")
-    with pytest.raises(ArchiveError, match=r"pip install 'tidelog\[delta\]'"):
+    with pytest.raises(ArchiveError, match=r"pip install '\.\[delta\]'"):
         __import__("tidelog.spark.pipelines.delta")

@@ -51,12 +51,15 @@ def _partitions(options: JournalOptions) -> list[JournalPartition]:
 def _selected(owners: Owners, options: JournalOptions) -> Sequence[JournalSpec]:
     specs = [each for each in owners.journals(ListRequest(options.selector)) if options.journal in {"", each.name}]
     if not specs and options.journal:
-        text = f"named journal does not exist ({options.journal}): correct the option 'journal', or create the journal"
+        text = (
+            f"named journal does not exist ({options.journal}): correct the option 'journal', or create the journal "
+            f"with `tidelog journal apply {options.journal}`"
+        )
         raise MissingJournalError(text, values={"journal": options.journal})
     if not specs:
         raise OptionError(
             f"the option 'journalSelector' is {options.selector_text!r}, which matches no journal: correct it, or "
-            "create a journal first"
+            "create a journal with `tidelog journal apply` first"
         )
     if len(specs) > MAX_VCHANNELS:
         raise OptionError(

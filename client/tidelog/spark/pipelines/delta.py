@@ -30,7 +30,8 @@ try:
     from deltalake.transaction import AddAction, create_table_with_add_actions
 except ImportError as missing:
     raise ArchiveError(
-        "the Delta table of an archive needs the package deltalake: pip install 'tidelog[delta]'. Nothing was archived"
+        "the Delta table of an archive needs the package deltalake: run `pip install '.[delta]'` in a clone of Tidelog."
+        " Nothing was archived"
     ) from missing
 
 PARTITION_BY: Final = ("channel", "vchannel")

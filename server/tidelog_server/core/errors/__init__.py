@@ -158,17 +158,18 @@ class WalNameMismatchError(InvalidRequestError, reason="WAL_NAME_MISMATCH"):
 class ChannelNotExistError(TidelogServerError, reason="CHANNEL_NOT_EXIST"):
     """One or more channels or vchannels do not exist on this server."""
 
-    def __init__(
-        self, name: str, problem: str = "does not exist: create the channel, or correct the name", *more: str
-    ) -> None:
-        super().__init__(f"'{name}'{_and(more)} {problem}", name=name, names=",".join((name, *more)))
+    def __init__(self, name: str, problem: str = "", *more: str) -> None:
+        """Make the error for ``name`` and ``more``; ``problem`` is empty if they simply do not exist."""
+        subject = f"'{name}'{_and(more)}" if problem else f"channel '{name}'"
+        super().__init__(f"{subject} {problem or _absent(name)}", name=name, names=",".join((name, *more)))
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "ChannelNotExistError":
         """Return the error that names all of them."""
         if len(names) == 1:
             return cls(names[0])
-        return cls(names[0], "do not exist: create the channels, or correct the names", *names[1:])
+        problem = "do not exist: create the channels with `tidelog channel create`, or correct the names"
+        return cls(names[0], problem, *names[1:])
 
 
 class ChannelAlreadyExistsError(TidelogServerError, reason="CHANNEL_ALREADY_EXISTS"):
@@ -215,7 +216,7 @@ class FencingTokenMismatchError(TidelogServerError, reason="FENCING_TOKEN_MISMAT
         advice = (
             "a newer writer has taken over; stop writing"
             if fencing_token < actual_fencing_token
-            else "set it first with SetFencingToken"
+            else f"set it first with `tidelog channel fence {vchannel} {fencing_token}`"
         )
         super().__init__(
             f"the fencing token of {vchannel} is {actual_fencing_token}, not {fencing_token}: {advice}",
@@ -390,8 +391,9 @@ class ResourceAcquiredError(TidelogServerError, reason="RESOURCE_ACQUIRED"):
     def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int | None) -> None:
         whose = "a broadcast of another principal" if broadcast_id is None else f"broadcast {broadcast_id}"
         super().__init__(
-            f"the resource key '{key}' of domain '{domain}' (requested as {mode}) is held by {whose}: acknowledge or "
-            "abort it, or wait for the key with a longer wait_timeout_ms",
+            f"the resource key '{key}' of domain '{domain}' (requested as {mode}) is held by {whose}: acknowledge it "
+            "with `tidelog broadcast ack`, abort it with `tidelog broadcast abort`, or wait for the key with a longer "
+            "wait_timeout_ms",
             domain=domain, key=key, mode=mode, broadcast_id=broadcast_id or 0,
         )  # fmt: skip
 
@@ -485,7 +487,7 @@ class DiskFullError(TidelogServerError, reason="DISK_FULL"):
     def __init__(self, *, free_bytes: int, needed_bytes: int) -> None:
         super().__init__(
             f"the disk has {free_bytes >> 20} MiB free, and appends are refused below {needed_bytes >> 20} MiB: "
-            "trim channels or enlarge the disk; appends then resume automatically",
+            "trim channels with `tidelog channel trim`, or enlarge the disk; appends then resume automatically",
             free_bytes=free_bytes, needed_bytes=needed_bytes,
         )  # fmt: skip
 
@@ -529,6 +531,12 @@ class InnerError(TidelogServerError, reason="INNER"):
 
     def __init__(self) -> None:
         super().__init__("internal error: this is a bug in the server; its log has the details, please report it")
+
+
+def _absent(channel: str) -> str:
+    # Only the server creates channels whose names begin with an underscore.
+    create = "" if channel.startswith("_") else f"create it with `tidelog channel create {channel}`, or "
+    return f"does not exist: {create}correct the name"
 
 
 def _and(more: Sequence[str]) -> str:

@@ -32,7 +32,8 @@ class PermissionDeniedError(TidelogServerError, reason="PERMISSION_DENIED"):
         where = f" on '{name}'" if name else ""
         needed = f"the permission '{verbs[0]}'" if len(verbs) == 1 else f"one of the permissions {', '.join(verbs)}"
         super().__init__(
-            f"{needed}{where} is missing: ask for it to be granted, or correct the name",
+            f"{needed}{where} is missing: ask an administrator for a token from `tidelog token create` that allows it, "
+            "or correct the name",
             verb=" ".join(verbs), name=name,
         )  # fmt: skip
 
@@ -41,7 +42,7 @@ class TokenNotExistError(TidelogServerError, reason="TOKEN_NOT_EXIST"):
     """No token has this id."""
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"token {token_id} does not exist: list the tokens", token_id=token_id)
+        super().__init__(f"token {token_id} does not exist: `tidelog token ls` lists the tokens", token_id=token_id)
 
 
 class AuditFailedError(TidelogServerError, reason="AUDIT_FAILED"):

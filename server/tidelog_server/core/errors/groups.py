@@ -7,7 +7,10 @@ class GroupNotExistError(TidelogServerError, reason="GROUP_NOT_EXIST"):
     """The consumer group does not exist."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group '{group}' does not exist: create it, or correct the name", group=group)
+        super().__init__(
+            f"group '{group}' does not exist: create it with `tidelog group create {group}`, or correct the name",
+            group=group,
+        )
 
 
 class GroupAlreadyExistsError(TidelogServerError, reason="GROUP_ALREADY_EXISTS"):
@@ -29,7 +32,8 @@ class GroupNotSubscribedError(TidelogServerError, reason="GROUP_NOT_SUBSCRIBED")
 
     def __init__(self, group: str, vchannel: str) -> None:
         super().__init__(
-            f"group '{group}' is not subscribed to {vchannel}: subscribe it to the channel first, with AlterGroup",
+            f"group '{group}' is not subscribed to {vchannel}: subscribe it first with "
+            f"`tidelog group create {group} {vchannel.partition('/')[0]} --if-not-exists`",
             group=group, vchannel=vchannel,
         )  # fmt: skip
 

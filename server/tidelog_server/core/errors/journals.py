@@ -10,7 +10,7 @@ class JournalRevisionMismatchError(TidelogServerError, reason="JOURNAL_REVISION_
         found = f"has revision {revision}" if revision else "does not exist"
         wanted = f"revision {expected_revision}" if expected_revision else "no journal with this name"
         super().__init__(
-            f"journal '{name}' {found}, expected {wanted}: list the journals, then repeat the request with the "
-            "revision that it has, or with -1 for any",
+            f"journal '{name}' {found}, expected {wanted}: list the journals with `tidelog journal ls`, then "
+            "repeat the request with the revision that it has, or with -1 for any",
             name=name, expected_revision=expected_revision, revision=revision,
         )  # fmt: skip

@@ -1,5 +1,7 @@
 """Errors of mailboxes; part of the tree in ``core.errors``."""
 
+import shlex
+
 from tidelog_server.core.errors import InvalidRequestError, TidelogServerError
 
 
@@ -7,7 +9,11 @@ class MailboxNotExistError(TidelogServerError, reason="MAILBOX_NOT_EXIST"):
     """The mailbox does not exist."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"mailbox '{name}' does not exist: create it, or correct the name", name=name)
+        super().__init__(
+            f"mailbox '{name}' does not exist: create it with `tidelog mailbox create {_in_shell(name)}`, or correct "
+            "the name",
+            name=name,
+        )
 
 
 class MailboxAlreadyExistsError(TidelogServerError, reason="MAILBOX_ALREADY_EXISTS"):
@@ -15,7 +21,9 @@ class MailboxAlreadyExistsError(TidelogServerError, reason="MAILBOX_ALREADY_EXIS
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"mailbox '{name}' exists already: use it as it is, configure it, or choose another name", name=name
+            f"mailbox '{name}' exists already: use it as it is, change it with `tidelog mailbox configure`, or choose "
+            "another name",
+            name=name,
         )
 
 
@@ -24,8 +32,8 @@ class MailboxInUseError(TidelogServerError, reason="MAILBOX_IN_USE"):
 
     def __init__(self, name: str, mailbox: str) -> None:
         super().__init__(
-            f"mailbox '{name}' receives the dead letters of mailbox '{mailbox}': change dead_letter of that mailbox "
-            "first",
+            f"mailbox '{name}' receives the dead letters of mailbox '{mailbox}': first change its dead_letter with "
+            "`tidelog mailbox configure --dead-letter`",
             name=name, mailbox=mailbox,
         )  # fmt: skip
 
@@ -80,7 +88,7 @@ class MailboxFullError(TidelogServerError, reason="MAILBOX_FULL"):
     def __init__(self, name: str, *, messages: int, max_messages: int) -> None:
         super().__init__(
             f"mailbox '{name}' holds {messages} messages, and accepts at most {max_messages}: wait until workers have "
-            "confirmed some, or raise max_messages",
+            "confirmed some, or raise max_messages with `tidelog mailbox configure --max-messages`",
             name=name, messages=messages, max_messages=max_messages,
         )  # fmt: skip
 
@@ -91,7 +99,7 @@ class LeaseTooLongError(InvalidRequestError, reason="LEASE_TOO_LONG"):
     def __init__(self, name: str, *, lease_ms: int, max_lease_ms: int) -> None:
         super().__init__(
             f"the lease is {lease_ms} ms, mailbox '{name}' allows 1 to {max_lease_ms}: ask for less and extend the "
-            "lease, or raise max_lease_ms",
+            "lease, or raise max_lease_ms with `tidelog mailbox configure --max-lease`",
             name=name, lease_ms=lease_ms, max_lease_ms=max_lease_ms,
         )  # fmt: skip
 
@@ -102,7 +110,7 @@ class BodyTooLargeError(InvalidRequestError, reason="BODY_TOO_LARGE"):
     def __init__(self, name: str, *, size_bytes: int, max_bytes: int, index: int) -> None:
         super().__init__(
             f"the body of message {index} has {size_bytes} bytes, mailbox '{name}' accepts at most {max_bytes}: send a "
-            "smaller one, or raise max_body_bytes",
+            "smaller one, or raise max_body_bytes with `tidelog mailbox configure --max-body`",
             name=name, bytes=size_bytes, max_bytes=max_bytes, index=index,
         )  # fmt: skip
 
@@ -133,3 +141,8 @@ class BlobTooLargeError(InvalidRequestError, reason="BLOB_TOO_LARGE"):
             f"the blob has at least {size_bytes} bytes, at most {max_bytes} are accepted: divide it",
             bytes=size_bytes, max_bytes=max_bytes,
         )  # fmt: skip
+
+
+def _in_shell(name: str) -> str:
+    """Return a name as an argument of a command in a text. A name of a mailbox may have blanks, or begin with ``-``."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)

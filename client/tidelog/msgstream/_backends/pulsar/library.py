@@ -68,7 +68,8 @@ def pulsar() -> Any:
         import pulsar as library
     except ImportError as error:
         raise StreamStateError(
-            f"streams on Pulsar need pulsar-client, which cannot be imported ({error}): pip install 'tidelog[pulsar]'"
+            f"streams on Pulsar need pulsar-client, which cannot be imported ({error}): run `pip install '.[pulsar]'` "
+            "in a clone of Tidelog"
         ) from error
     return library
 
