@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all soak check check-deploy check-containers bench proto sync format pin clean
+.PHONY: help setup demo serve test test-all soak check check-deploy check-containers bench budget proto sync format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -87,6 +87,9 @@ proto: setup ## generate client/tidelog/v1 from proto/
 
 sync: setup ## generate the synchronous twins from the asynchronous classes
 	$(BIN)/python tools/make_sync.py
+
+budget: setup ## write the lines of each package into tests/tidy/budget.txt, the table that bounds them
+	PYTHONPATH=tests $(BIN)/python -m tidy.budget
 
 format: setup ## format Python and proto files, and mend what ruff can mend
 	$(BIN)/ruff check --fix-only --quiet
