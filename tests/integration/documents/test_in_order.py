@@ -15,8 +15,8 @@ from tidelog_testing.documents.examples import examples_of, output_of, page
 from tidelog_testing.servers.processes import ROOT
 
 PAGES = ("channels.md", "clusters.md", "groups.md", "wal.md", "rocksmq.md")
-# What runs until it is stopped, and what belongs to a clone that was set up.
-LEFT_OUT = ("$ tidelog tail -f", "$ . .venv")
+# What runs until it is stopped, and what installs.
+LEFT_OUT = ("$ tidelog tail -f", "$ tidelog serve", "$ . .venv", "$ python3 -m venv")
 COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_cli import main; main()' \"$@\"\n"
 
 
