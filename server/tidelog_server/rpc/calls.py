@@ -6,8 +6,9 @@ method without a handler fails at the start.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
 _log = structlog.get_logger()
+_WORDS: Final = re.compile("(?<!^)(?=[A-Z])")
 
 Method = Callable[[Any, Context], Awaitable[Any]]
 Parse = Callable[[bytes], Awaitable[Message]]
@@ -53,6 +55,20 @@ _Request = TypeVar("_Request")
 
 class OtherAnswerError(Exception):
     """A call that did not arrive by gRPC has another answer than a status. Raised by ``Begin``."""
+
+
+def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, Method]:
+    """Return the handler of each method of a service, which has the method's name in snake case.
+
+    Each is in exactly one of ``parts``.
+    """
+    methods: dict[str, Method] = {}
+    for name in service.methods_by_name:
+        attribute = _WORDS.sub("_", name).lower()
+        found = [getattr(part, attribute) for part in parts if hasattr(part, attribute)]
+        assert len(found) == 1, f"{service.name}.{name} has {len(found)} handlers"
+        methods[name] = found[0]
+    return methods
 
 
 class CallSupervisor:
@@ -87,12 +103,11 @@ class CallSupervisor:
         self._meter = CallMeter(metrics, clock)
 
     def handlers(self, service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
-        """Return the handlers of ``service``; ``methods`` has exactly one for each of its methods.
+        """Return the handlers of ``service``, from what ``methods_of`` returned.
 
         A unary method takes (request, context) and returns the response, as a message or as bytes. A server stream
         takes the same and writes bytes. A bidirectional stream takes an iterator of request bytes, and writes bytes.
         """
-        assert set(methods) == set(service.methods_by_name)
         table = {name: self._handler(service.methods_by_name[name], method) for name, method in methods.items()}
         return grpc.method_handlers_generic_handler(service.full_name, table)
 

@@ -34,7 +34,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.node.node import Node
-from tidelog_server.rpc.calls import CallSupervisor
+from tidelog_server.rpc.calls import CallSupervisor, methods_of
 from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
 from tidelog_server.rpc.reflected import reflected_pool
 from tidelog_server.rpc.services.append import AppendCalls
@@ -208,7 +208,7 @@ class RpcServer:
         check_table([*_SERVICES, *others], ROWS)
         opened = node.open_mailboxes(MailboxEvents())
         services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)
-        methods = {descriptor: service.methods() for descriptor, service in zip(_SERVICES, services, strict=True)}
+        methods = {each: methods_of(each, parts) for each, parts in zip(_SERVICES, services, strict=True)}
         ours = [supervisor.handlers(descriptor, table) for descriptor, table in methods.items()]
         bounds = ApiBounds(hold, lambda: log.admission.limits)
         self.web_calls = WebCalls(supervisor, methods[WEB_SERVICE], node.mailboxes, opened, bounds)
@@ -262,29 +262,30 @@ class RpcServer:
 
 def _services(
     node: Node, opened: Mailboxes, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool
-) -> tuple[Any, ...]:
-    """Return the services, in the order of _SERVICES, each with the features that it needs."""
+) -> tuple[tuple[object, ...], ...]:
+    """Return the parts of the services, in the order of _SERVICES, each with the features that it needs."""
     log, directory, vchannels, transactions, groups = (
         node.log, node.directory, node.vchannels, node.transactions, node.groups
     )  # fmt: skip
     mailboxes = MessageCalls(opened, node.mailboxes.name_of)
     joins = MailboxTransactions(mailboxes)
     append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs_by_default=syncs_by_default)
-    scan = ScanCalls(directory, vchannels, node.planner, log)
     return (
-        ChannelService(node.lifecycle, directory, log),
-        WalService(append, scan, directory, vchannels, log),
-        TransactionService(
-            transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs_by_default=syncs_by_default
+        (ChannelService(node.lifecycle, directory, log),),
+        (WalService(directory, vchannels, log), append, ScanCalls(directory, vchannels, node.planner, log)),
+        (
+            TransactionService(
+                transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs_by_default=syncs_by_default
+            ),
         ),
-        BroadcastService(node.broadcasts, log),
-        GroupService(groups, ConsumeCalls(groups, directory, vchannels, log), log),
-        TokenService(security, log),
-        ClusterService(node.cluster, directory.ownership, node.lifecycle, log),
-        BackupService(checkpoints),
-        JournalService(node.journals, log),
-        MailboxService(node.mailboxes, mailboxes, OperateCalls(mailboxes, log), log),
-        BlobService(opened, log),
+        (BroadcastService(node.broadcasts, log),),
+        (GroupService(groups, log), ConsumeCalls(groups, directory, vchannels, log)),
+        (TokenService(security, log),),
+        (ClusterService(node.cluster, directory.ownership, node.lifecycle, log),),
+        (BackupService(checkpoints),),
+        (JournalService(node.journals, log),),
+        (MailboxService(node.mailboxes, mailboxes, log), mailboxes, OperateCalls(mailboxes, log)),
+        (BlobService(opened, log),),
     )
 
 

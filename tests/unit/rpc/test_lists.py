@@ -368,7 +368,7 @@ async def test_lists_of_channels_and_groups_take_no_work_for_those_of_others(nod
     listed = Counted(channels.list_channels(channels_pb.ListChannelsRequest(include_system=True), context()))
     assert not (await listed).channels
     assert listed.calls < OF_A_CALL
-    groups = GroupService(node.groups, cast("Any", None), node.log)
+    groups = GroupService(node.groups, node.log)
     found = Counted(groups.list_groups(groups_pb.ListGroupsRequest(), context()))
     assert not (await found).groups
     assert found.calls < OF_A_CALL

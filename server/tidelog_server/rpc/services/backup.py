@@ -1,8 +1,5 @@
 """BackupService."""
 
-from collections.abc import Callable
-from typing import Any
-
 from tidelog.v1 import backup_service_pb2 as pb
 from tidelog_server.backup.checkpoints import Checkpoints, CheckpointState
 from tidelog_server.core.errors import InvalidRequestError
@@ -15,15 +12,6 @@ class BackupService:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "CreateCheckpoint": self.create_checkpoint,
-            "KeepCheckpoint": self.keep_checkpoint,
-            "ReleaseCheckpoint": self.release_checkpoint,
-            "ListCheckpoints": self.list_checkpoints,
-        }
 
     async def create_checkpoint(self, request: pb.CreateCheckpointRequest, _: Context) -> pb.CreateCheckpointResponse:
         """Create a checkpoint of the log."""

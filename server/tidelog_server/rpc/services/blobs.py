@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -35,15 +35,6 @@ class BlobService:
         self._log = log
         # Bytes of the blobs that are being received, by tenant.
         self._uploads = Usage()
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "PutBlob": self.put_blob,
-            "GetBlob": self.get_blob,
-            "UpdateBlobRefCount": self.update_blob_ref_count,
-            "DescribeBlob": self.describe_blob,
-        }
 
     async def put_blob(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Receive a blob and store it."""

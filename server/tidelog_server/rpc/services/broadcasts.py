@@ -1,8 +1,8 @@
 """BroadcastService."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog_server.broadcast.admission import BroadcastRequest
@@ -61,18 +61,6 @@ class BroadcastService:
     def __init__(self, broadcasts: Broadcasts, node: LogNode) -> None:
         self._broadcasts = broadcasts
         self._node = node
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "Broadcast": self.broadcast,
-            "WithdrawBroadcast": self.withdraw_broadcast,
-            "Ack": self.ack,
-            "WaitAcked": self.wait_acked,
-            "ListBroadcasts": self.list_broadcasts,
-            "DescribeBroadcast": self.describe_broadcast,
-            "AbortBroadcast": self.abort_broadcast,
-        }
 
     async def broadcast(self, request: pb.BroadcastRequest, context: Context) -> pb.BroadcastResponse:
         """Broadcast a message."""

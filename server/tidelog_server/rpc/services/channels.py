@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from string import ascii_lowercase, digits
-from typing import Any, Final
+from typing import Final
 
 from tidelog.v1 import channel_service_pb2 as pb
 from tidelog_server.channels.catalog import Owner
@@ -40,16 +40,6 @@ class ChannelService:
         self._lifecycle = lifecycle
         self._directory = directory
         self._node = node
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "CreateChannels": self.create_channels,
-            "AlterChannels": self.alter_channels,
-            "DestroyChannels": self.destroy_channels,
-            "DescribeChannels": self.describe_channels,
-            "ListChannels": self.list_channels,
-        }
 
     async def create_channels(self, request: pb.CreateChannelsRequest, _: Context) -> pb.CreateChannelsResponse:
         """Create channels."""

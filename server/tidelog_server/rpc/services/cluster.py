@@ -1,6 +1,5 @@
 """ClusterService: the owners of channels, and calls between nodes."""
 
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -31,16 +30,6 @@ class ClusterService:
         self._lifecycle = lifecycle
         self._node = node
         self._wakes = Wakes(node, lambda: ownership.version)
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "DescribeCluster": self.describe_cluster,
-            "LocateChannels": self.locate_channels,
-            "WatchOwners": self.watch_owners,
-            "AllocateTickRange": self.allocate_tick_range,
-            "NoteChannels": self.note_channels,
-        }
 
     async def describe_cluster(self, _request: pb.DescribeClusterRequest, _: Context) -> pb.DescribeClusterResponse:
         """Return all nodes."""

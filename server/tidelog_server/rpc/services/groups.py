@@ -1,7 +1,7 @@
 """GroupService: consumer groups, with their positions and members."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
@@ -19,7 +19,6 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.services.commits import commits_of
-from tidelog_server.rpc.services.consume import ConsumeCalls
 from tidelog_server.rpc.services.members import MemberCall, subscriber
 from tidelog_server.security.grants import OF_GROUPS
 
@@ -30,24 +29,9 @@ _POSITIONS_PER_LOOK: Final = 16
 class GroupService:
     """Handlers of GroupService."""
 
-    def __init__(self, groups: Groups, consume: ConsumeCalls, node: LogNode) -> None:
+    def __init__(self, groups: Groups, node: LogNode) -> None:
         self._groups = groups
-        self._consume = consume
         self._node = node
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "CreateGroup": self.create_group,
-            "AlterGroup": self.alter_group,
-            "DestroyGroup": self.destroy_group,
-            "DescribeGroup": self.describe_group,
-            "ListGroups": self.list_groups,
-            "CommitPositions": self.commit_positions,
-            "SeekGroup": self.seek_group,
-            "Consume": self._consume.consume,
-            "JoinGroup": self.join_group,
-        }
 
     async def create_group(self, request: pb.CreateGroupRequest, context: Context) -> pb.CreateGroupResponse:
         """Create a group."""

@@ -1,6 +1,6 @@
 """JournalService: apply, list and watch journals."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -35,14 +35,6 @@ class JournalService:
         self._node = node
         self._wakes = Wakes(node, lambda: journals.catalog.version)
         journals.on_changed = self._wakes.wake
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "ApplyJournals": self.apply_journals,
-            "ListJournals": self.list_journals,
-            "WatchJournals": self.watch_journals,
-        }
 
     async def apply_journals(self, request: pb.ApplyJournalsRequest, context: Context) -> bytes:
         """Create, change and delete journals."""

@@ -1,8 +1,5 @@
 """TokenService."""
 
-from collections.abc import Callable
-from typing import Any
-
 from tidelog.v1 import token_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
@@ -27,14 +24,6 @@ class TokenService:
     def __init__(self, security: Security, node: LogNode) -> None:
         self._security = security
         self._node = node
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "CreateToken": self.create_token,
-            "ListTokens": self.list_tokens,
-            "RevokeToken": self.revoke_token,
-        }
 
     async def create_token(self, request: pb.CreateTokenRequest, _: Context) -> pb.CreateTokenResponse:
         """Create a token."""

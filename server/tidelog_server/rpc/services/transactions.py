@@ -1,7 +1,7 @@
 """TransactionService: staged transactions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.channels.directory import Directory
@@ -52,21 +52,6 @@ class TransactionService:
         self._directory = directory
         self._node = node
         self._syncs_by_default = syncs_by_default
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "BeginTxn": self.begin_txn,
-            "CommitTxn": self.commit_txn,
-            "RollbackTxn": self.rollback_txn,
-            "KeepaliveTxn": self.keepalive_txn,
-            "PrepareTxn": self.prepare_txn,
-            "CommitPreparedTxns": self.commit_prepared_txns,
-            "RollbackPreparedTxns": self.rollback_prepared_txns,
-            "ListTxns": self.list_txns,
-            "DescribeTxn": self.describe_txn,
-            "AbortTxn": self.abort_txn,
-        }
 
     async def begin_txn(
         self, request: transaction_service_pb2.BeginTxnRequest, context: Context

@@ -1,7 +1,4 @@
-"""WalService: the table of its methods, and the handlers of those that are neither appends nor scans."""
-
-from collections.abc import Callable
-from typing import Any
+"""WalService: the methods that are neither appends nor scans."""
 
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.channels.directory import Directory
@@ -13,38 +10,17 @@ from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.tick_lead import allocate_for_caller
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.options import check_opened_id
-from tidelog_server.rpc.services.scan import ScanCalls
 from tidelog_server.security.access import current_access, current_tenant
 
 
 class WalService:
     """Handlers of WalService: the data plane."""
 
-    def __init__(
-        self, append: AppendCalls, scan: ScanCalls, directory: Directory, vchannels: Vchannels, node: LogNode
-    ) -> None:
-        self._append = append
-        self._scan = scan
+    def __init__(self, directory: Directory, vchannels: Vchannels, node: LogNode) -> None:
         self._directory = directory
         self._vchannels = vchannels
         self._node = node
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            "GetWalName": self.get_wal_name,
-            "AllocateTicks": self.allocate_ticks,
-            "GetLatestMvccTick": self.get_latest_mvcc_tick,
-            "Append": self._append.append,
-            "AppendStream": self._append.append_stream,
-            "Scan": self._scan.scan,
-            "PlanScan": self._scan.plan_scan,
-            "OpenProducer": self.open_producer,
-            "SetFencingToken": self.set_fencing_token,
-            "Trim": self.trim,
-        }
 
     async def get_wal_name(
         self, _request: wal_service_pb2.GetWalNameRequest, _: Context

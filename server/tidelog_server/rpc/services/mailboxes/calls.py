@@ -72,23 +72,6 @@ class MessageCalls:
         self.bodies = Bodies(mailboxes.blobs)
         self.name_of = name_of
 
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method."""
-        return {
-            "Send": self.send,
-            "Fetch": self.fetch,
-            "StreamDeliveries": self.stream_deliveries,
-            "AckDeliveries": self.ack_deliveries,
-            "Extend": self.extend,
-            "FetchHeaders": self.fetch_headers,
-            "Peek": self.peek,
-            "Reenqueue": self.reenqueue,
-            "Redrive": self.redrive,
-            "PurgeMailbox": self.purge,
-            "PauseMailbox": self.pause,
-            "ResumeMailbox": self.resume,
-        }
-
     # -- Messages ------------------------------------------------------------------------------------------
 
     async def send(self, request: pb.SendRequest, _: Context) -> pb.SendResponse:
@@ -272,18 +255,18 @@ class MessageCalls:
             )
         return pb.PeekResponse(messages=peeked)
 
-    async def purge(self, request: pb.PurgeMailboxRequest, _: Context) -> pb.PurgeMailboxResponse:
+    async def purge_mailbox(self, request: pb.PurgeMailboxRequest, _: Context) -> pb.PurgeMailboxResponse:
         """Delete all messages."""
         log = await self.mailboxes.open(request.name)
         return pb.PurgeMailboxResponse(messages=await log.run(Call(purge, 1)))
 
-    async def pause(self, request: pb.PauseMailboxRequest, _: Context) -> pb.PauseMailboxResponse:
+    async def pause_mailbox(self, request: pb.PauseMailboxRequest, _: Context) -> pb.PauseMailboxResponse:
         """Stop deliveries."""
         log = await self.mailboxes.open(request.name)
         await log.run(Call(lambda step: pause(step, is_paused=True), 1))
         return pb.PauseMailboxResponse()
 
-    async def resume(self, request: pb.ResumeMailboxRequest, _: Context) -> pb.ResumeMailboxResponse:
+    async def resume_mailbox(self, request: pb.ResumeMailboxRequest, _: Context) -> pb.ResumeMailboxResponse:
         """Resume deliveries."""
         log = await self.mailboxes.open(request.name)
         await log.run(Call(lambda step: pause(step, is_paused=False), 1))

@@ -1,6 +1,5 @@
 """MailboxService: create, configure, describe, list and delete mailboxes."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -14,7 +13,6 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
-from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
 from tidelog_server.security.access import current_tenant
 from tidelog_server.security.grants import OF_MAILBOXES
 
@@ -25,23 +23,10 @@ _LOOKS_PER_MAILBOX: Final = 4
 class MailboxService:
     """Handlers of MailboxService. Those of calls on messages are in ``calls`` and ``stream``."""
 
-    def __init__(self, mailboxes: Registry, calls: MessageCalls, operations: OperateCalls, node: LogNode) -> None:
+    def __init__(self, mailboxes: Registry, calls: MessageCalls, node: LogNode) -> None:
         self._mailboxes = mailboxes
         self._node = node
         self._calls = calls
-        self._operations = operations
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of each method of the service."""
-        return {
-            **self._calls.methods(),
-            **self._operations.methods(),
-            "CreateMailbox": self.create_mailbox,
-            "ConfigureMailbox": self.configure_mailbox,
-            "DescribeMailbox": self.describe_mailbox,
-            "ListMailboxes": self.list_mailboxes,
-            "DeleteMailbox": self.delete_mailbox,
-        }
 
     async def create_mailbox(self, request: pb.CreateMailboxRequest, _: Context) -> pb.CreateMailboxResponse:
         """Create a mailbox."""

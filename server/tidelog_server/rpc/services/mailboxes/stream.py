@@ -70,10 +70,6 @@ class OperateCalls:
         self._calls = calls
         self._node = node
 
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the handler of the method."""
-        return {"Operate": self.operate}
-
     async def operate(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Execute operations until the client closes its side of the stream."""
         await OperateStream(self._calls, self._node, context).run(requests)
