@@ -93,7 +93,8 @@ class Server:
         self._stopped_by: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
-        self._log = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
+        limits = config.limits.to_limits()
+        self._log = LogNode(store, limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
         self._node = Node(
             self._log,
             self._tasks,
@@ -429,7 +430,7 @@ class Server:
             return lambda: self._log.slow_appends.set_threshold(config.log.slow_append_ms)
 
         def admission(config: Config) -> Callable[[], None]:
-            limits = config.limits
+            limits = config.limits.to_limits()
 
             def apply() -> None:
                 current = self._log.admission.limits

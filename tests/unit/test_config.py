@@ -39,7 +39,7 @@ def test_without_any_layer_everything_is_built_in() -> None:
 
     assert (config.server.host, config.server.grpc_port, config.server.http_port) == ("127.0.0.1", 7420, 7421)
     assert (config.storage.kind, config.storage.durability) == ("rocksdb", "sync")
-    assert config.limits == Limits()
+    assert config.limits.to_limits() == Limits()
     assert set(config.origins.values()) == {"built-in"}
 
 

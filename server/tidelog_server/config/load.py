@@ -1,38 +1,18 @@
 """Loading: merges the layers, and reports all problems in one error."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tidelog_server.config.error import ConfigError
-from tidelog_server.config.layers import KEYS, Assignment, read_environment, read_file, read_flags, service_links
-from tidelog_server.config.settings import (
-    SECTIONS,
-    AuthSettings,
-    ClusterSettings,
-    LimitSettings,
-    LogSettings,
-    MailboxSettings,
-    MetadataSettings,
-    MetricsSettings,
-    QuotaSettings,
-    Section,
-    ServerSettings,
-    StorageSettings,
-    TlsSettings,
-    TracingSettings,
-    broken_relations,
-    format_setting,
-)
-from tidelog_server.core.limits import Limits
+from tidelog_server.config.layers import Assignment, read_environment, read_file, read_flags, service_links
+from tidelog_server.config.settings import SECTIONS, Settings, broken_relations, format_setting
 
 BUILT_IN = "built-in"
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Settings):
     """The effective configuration. Immutable and validated.
 
     Attributes:
@@ -42,18 +22,6 @@ class Config:
         ignored: Environment variables that were ignored, because Kubernetes sets them for a service.
     """
 
-    server: ServerSettings
-    storage: StorageSettings
-    metadata: MetadataSettings
-    cluster: ClusterSettings
-    limits: Limits
-    log: LogSettings
-    tls: TlsSettings
-    auth: AuthSettings
-    quota: QuotaSettings
-    mailboxes: MailboxSettings
-    metrics: MetricsSettings
-    tracing: TracingSettings
     origins: Mapping[str, str]
     texts: Mapping[str, str]
     ignored: Sequence[str] = ()
@@ -61,7 +29,7 @@ class Config:
     def on_ports(self, grpc_port: int, http_port: int) -> "Config":
         """Return the same configuration with the ports that a server listens on."""
         server = self.server.model_copy(update={"grpc_port": grpc_port, "http_port": http_port})
-        return replace(self, server=server)
+        return self.model_copy(update={"server": server})
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
@@ -77,10 +45,15 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
             invalid values.
     """
     assignments = _effective(path, environ, flags)
-    sections = _validated(assignments)
-    _check_relations(sections, assignments)
-    config = _build(sections, {key: item.origin for key, item in assignments.items()})
-    return replace(config, ignored=service_links(environ))
+    settings = _validated(assignments)
+    _check_relations(settings, assignments)
+    values = {f"{section}.{name}": value for section, values in settings for name, value in values}
+    return Config(
+        **dict(settings),
+        origins={key: assignments[key].origin if key in assignments else BUILT_IN for key in values},
+        texts={key: format_setting(value) for key, value in values.items()},
+        ignored=service_links(environ),
+    )
 
 
 def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:
@@ -102,33 +75,27 @@ def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str
     return effective
 
 
-def _validated(assignments: Mapping[str, Assignment]) -> dict[str, Section]:
-    """Return one model for each section. Raises ConfigError, which lists all invalid values."""
-    sections: dict[str, Section] = {}
-    problems: list[str] = []
-    for section, model in SECTIONS.items():
-        values = {
-            name: assignments[f"{section}.{name}"].value
-            for name in model.model_fields
-            if f"{section}.{name}" in assignments
-        }
-        try:
-            sections[section] = model.model_validate(values)
-        except ValidationError as error:
-            problems += [
-                _problem(assignments[f"{section}.{detail['loc'][0]}"], _expected(detail["msg"]))
-                for detail in error.errors(include_url=False)
-            ]
-    if problems:
-        raise ConfigError(problems)
-    return sections
-
-
-def _check_relations(sections: dict[str, Section], assignments: Mapping[str, Assignment]) -> None:
-    problems = []
-    for key, expected in broken_relations(sections):
+def _validated(assignments: Mapping[str, Assignment]) -> Settings:
+    """Return the settings. Raises ConfigError, which lists all invalid values."""
+    values: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
+    for key, item in assignments.items():
         section, name = key.split(".")
-        default = Assignment(key, getattr(sections[section], name), BUILT_IN)
+        values[section][name] = item.value
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problems = [
+            _problem(assignments["{}.{}".format(*detail["loc"])], _expected(detail["msg"]))
+            for detail in error.errors(include_url=False)
+        ]
+    raise ConfigError(problems)
+
+
+def _check_relations(settings: Settings, assignments: Mapping[str, Assignment]) -> None:
+    problems = []
+    for key, expected in broken_relations(settings):
+        section, name = key.split(".")
+        default = Assignment(key, getattr(getattr(settings, section), name), BUILT_IN)
         problems.append(_problem(assignments.get(key, default), f"expected {expected}"))
     if problems:
         raise ConfigError(problems)
@@ -146,55 +113,3 @@ def _expected(message: str) -> str:
     """Return pydantic's message as the end of our sentence."""
     text = message.removeprefix("Input should be ").removeprefix("Value error, ")
     return f"expected {text}" if text != message else message[:1].lower() + message[1:]
-
-
-def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) -> Config:
-    server, storage, metadata, cluster, limits, log, tls, auth, quota, mailboxes, metrics, tracing = (
-        sections[name] for name in _SECTION_ORDER
-    )
-    assert isinstance(server, ServerSettings)
-    assert isinstance(storage, StorageSettings)
-    assert isinstance(metadata, MetadataSettings)
-    assert isinstance(cluster, ClusterSettings)
-    assert isinstance(limits, LimitSettings)
-    assert isinstance(log, LogSettings)
-    assert isinstance(tls, TlsSettings)
-    assert isinstance(auth, AuthSettings)
-    assert isinstance(quota, QuotaSettings)
-    assert isinstance(mailboxes, MailboxSettings)
-    assert isinstance(metrics, MetricsSettings)
-    assert isinstance(tracing, TracingSettings)
-    return Config(
-        server=server,
-        storage=storage,
-        metadata=metadata,
-        cluster=cluster,
-        limits=limits.to_limits(),
-        log=log,
-        tls=tls,
-        auth=auth,
-        quota=quota,
-        mailboxes=mailboxes,
-        metrics=metrics,
-        tracing=tracing,
-        origins={key: assigned_origins.get(key, BUILT_IN) for key in _ordered_keys()},
-        texts={key: format_setting(_value(sections, key)) for key in _ordered_keys()},
-    )
-
-
-_SECTION_ORDER: Sequence[str] = (
-    "server", "storage", "metadata", "cluster", "limits", "log", "tls", "auth", "quota", "mailboxes", "metrics",
-    "tracing",
-)  # fmt: skip
-assert set(_SECTION_ORDER) == set(SECTIONS)
-
-
-def _ordered_keys() -> list[str]:
-    keys = [f"{section}.{name}" for section in _SECTION_ORDER for name in SECTIONS[section].model_fields]
-    assert set(keys) == KEYS
-    return keys
-
-
-def _value(sections: Mapping[str, Section], key: str) -> object:
-    section, name = key.split(".")
-    return getattr(sections[section], name)

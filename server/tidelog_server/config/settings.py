@@ -5,6 +5,7 @@ A setting has one name in three spellings: ``durability`` under ``[storage]`` in
 """
 
 import importlib.util
+import inspect
 import ipaddress
 import re
 import urllib.parse
@@ -311,20 +312,26 @@ class TracingSettings(Section):
     )
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "server": ServerSettings,
-    "storage": StorageSettings,
-    "metadata": MetadataSettings,
-    "cluster": ClusterSettings,
-    "limits": LimitSettings,
-    "log": LogSettings,
-    "tls": TlsSettings,
-    "auth": AuthSettings,
-    "quota": QuotaSettings,
-    "mailboxes": MailboxSettings,
-    "metrics": MetricsSettings,
-    "tracing": TracingSettings,
-}
+class Settings(BaseModel):
+    """All settings. Each field is one section of the file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    server: ServerSettings
+    storage: StorageSettings
+    metadata: MetadataSettings
+    cluster: ClusterSettings
+    limits: LimitSettings
+    log: LogSettings
+    tls: TlsSettings
+    auth: AuthSettings
+    quota: QuotaSettings
+    mailboxes: MailboxSettings
+    metrics: MetricsSettings
+    tracing: TracingSettings
+
+
+SECTIONS: Final[dict[str, type[Section]]] = inspect.get_annotations(Settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,27 +369,18 @@ def format_setting(value: object) -> str:
     return str(value)
 
 
-def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
+def broken_relations(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield (key, expected value) for each violated rule between settings."""
-    server, limits = sections["server"], sections["limits"]
-    assert isinstance(server, ServerSettings)
-    assert isinstance(limits, LimitSettings)
-    tls, auth = sections["tls"], sections["auth"]
-    assert isinstance(tls, TlsSettings)
-    assert isinstance(auth, AuthSettings)
-    yield from _exposed_addresses(server, is_closed=bool(tls.cert) and auth.kind == "on")
+    limits, tls, auth = settings.limits, settings.tls, settings.auth
+    yield from _exposed_addresses(settings.server, is_closed=bool(tls.cert) and auth.kind == "on")
     yield from _broken_security(tls, auth)
-    tracing = sections["tracing"]
-    assert isinstance(tracing, TracingSettings)
-    if tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
+    if settings.tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
         yield (
             "tracing.endpoint",
             '"off", since OpenTelemetry is not installed: run `pip install ".[otel]"` in a clone of Tidelog',
         )
-    yield from _broken_cluster(sections)
-    mailboxes = sections["mailboxes"]
-    assert isinstance(mailboxes, MailboxSettings)
-    prefix = mailboxes.http_prefix
+    yield from _broken_cluster(settings)
+    prefix = settings.mailboxes.http_prefix
     if prefix and (not _PATH.fullmatch(prefix) or prefix.split("/")[1] in _TAKEN_PATHS):
         yield (
             "mailboxes.http_prefix",
@@ -402,14 +400,9 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
         yield "limits.max_batch_bytes", f"at most {MAX_BATCH_BYTES_CEILING} bytes"
 
 
-def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
+def _broken_cluster(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield (key, expected value) for settings that are missing or invalid for a node on etcd."""
-    storage, metadata, cluster = sections["storage"], sections["metadata"], sections["cluster"]
-    server = sections["server"]
-    assert isinstance(server, ServerSettings)
-    assert isinstance(storage, StorageSettings)
-    assert isinstance(metadata, MetadataSettings)
-    assert isinstance(cluster, ClusterSettings)
+    metadata, cluster = settings.metadata, settings.cluster
     if metadata.kind != "etcd":
         return
     if not metadata.endpoints() or not all(_ADDRESS.fullmatch(each) for each in metadata.endpoints()):
@@ -419,8 +412,8 @@ def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
             "cluster.node_id",
             (f"1 to {MAX_NODE_ID_CHARACTERS} of a-z, 0-9 and -, such as node-1, unique in the cluster"),
         )
-    yield from _broken_addresses(server, cluster)
-    if storage.kind != "rocksdb":
+    yield from _broken_addresses(settings.server, cluster)
+    if settings.storage.kind != "rocksdb":
         yield "storage.kind", "rocksdb, since metadata.kind is etcd: the metadata would outlive a log in memory"
     if metadata.etcd_username and not metadata.etcd_password_file:
         yield "metadata.etcd_password_file", "a file, since metadata.etcd_username is set"
