@@ -10,7 +10,6 @@ Keys under the root (see docs/reference/format.md)::
     <root>/broadcast_floor/<tenant>   the greatest forgotten id of one tenant's principal, decimal
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from typing import Any, Final
 from tidelog_server.core.broadcasts import BroadcastState, KeyName, ResourceKey
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.metadata.json_records import decode_record, encode_record
 
 # In the metadata since format 1.
 _VERSION: Final = 1
@@ -59,24 +59,24 @@ class TaskRecord:
         """Return the record as it is stored."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["resource_keys"] = [[*key.name, key.is_shared] for key in self.resource_keys]
-        return _encoded(_without_empty_tenant(fields))
+        return encode_record(_VERSION, _without_empty_tenant(fields))
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "TaskRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = _decoded(value)
+
+        def parse(fields: dict[str, Any]) -> TaskRecord:
             fields["resource_keys"] = tuple(
                 ResourceKey(KeyName(domain, name), is_shared) for domain, name, is_shared in fields["resource_keys"]
             )
             fields["vchannels"] = tuple(fields["vchannels"])
             fields["vchannel_ids"] = tuple(fields["vchannel_ids"])
             record = cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
-            raise _unreadable(key, error) from error
-        if not 0 < len(record.vchannels) == len(record.vchannel_ids):
-            raise _unreadable(key, "the number of names differs from the number of ids, or is 0")
-        return record
+            if not 0 < len(record.vchannels) == len(record.vchannel_ids):
+                raise ValueError("the number of names differs from the number of ids, or is 0")
+            return record
+
+        return decode_record(value, _VERSION, parse, key, key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +103,20 @@ class Progress:
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
-        return _encoded({"state": self.state, "tick": self.tick, "acks": f"{self.acks:x}"})
+        return encode_record(_VERSION, {"state": self.state, "tick": self.tick, "acks": f"{self.acks:x}"})
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "Progress":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = _decoded(value)
+
+        def parse(fields: dict[str, Any]) -> Progress:
             state = fields.pop("state")
             progress = cls(tick=int(fields.pop("tick")), acks=int(fields.pop("acks"), 16))
-        except (ValueError, TypeError, KeyError) as error:
-            raise _unreadable(key, error) from error
-        if fields or state != progress.state:
-            raise _unreadable(key, f"the state '{state}' contradicts the other fields")
-        return progress
+            if fields or state != progress.state:
+                raise ValueError(f"the state '{state}' contradicts the other fields")
+            return progress
+
+        return decode_record(value, _VERSION, parse, key, key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +146,29 @@ class Tombstone:
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
-        return _encoded(_without_empty_tenant(asdict(self)))
+        return encode_record(_VERSION, _without_empty_tenant(asdict(self)))
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "Tombstone":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = _decoded(value)
+
+        def parse(fields: dict[str, Any]) -> Tombstone:
             fields["state"] = BroadcastState(fields["state"])
             tombstone = cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
-            raise _unreadable(key, error) from error
-        if tombstone.state not in (BroadcastState.DONE, BroadcastState.ABORTED):
-            raise _unreadable(key, f"'{tombstone.state}' is not a final state")
-        return tombstone
+            if tombstone.state not in (BroadcastState.DONE, BroadcastState.ABORTED):
+                raise ValueError(f"'{tombstone.state}' is not a final state")
+            return tombstone
+
+        return decode_record(value, _VERSION, parse, key, key=key)
 
 
 def decode_floor(key: str, value: bytes) -> int:
     """Return the greatest forgotten id. Raises DataLossError if ``value`` is not a decimal number."""
     if not value.isdigit():
-        raise _unreadable(key, "it is not a number")
+        raise DataLossError(
+            f"the metadata record {key} cannot be read (it is not a number): restore the metadata from a backup",
+            key=key,
+        )
     return int(value)
 
 
@@ -191,23 +194,3 @@ def _without_empty_tenant(fields: dict[str, Any]) -> dict[str, Any]:
     if not fields["tenant"]:
         del fields["tenant"]
     return fields
-
-
-def _encoded(fields: dict[str, Any]) -> bytes:
-    return json.dumps({"version": _VERSION, **fields}, separators=(",", ":")).encode()
-
-
-def _decoded(value: bytes) -> dict[str, Any]:
-    fields = json.loads(value)
-    if not isinstance(fields, dict):
-        raise ValueError("it is not a JSON object")
-    version = fields.pop("version")
-    if version != _VERSION:
-        raise ValueError(f"unknown version {version}")
-    return fields
-
-
-def _unreadable(key: str, problem: object) -> DataLossError:
-    return DataLossError(
-        f"the metadata record {key} cannot be read ({problem}): restore the metadata from a backup", key=key
-    )

@@ -8,7 +8,6 @@ Keys under the root (see docs/reference/format.md)::
     <root>/channel/<name>         one record, JSON
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, Re
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
+from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
 
 ROOT: Final = "tidelog"
@@ -115,8 +115,8 @@ class ChannelRecord:
     def encode(self) -> bytes:
         """Return the record as it is stored."""
         fields: dict[str, Any] = {
-            "version": _RECORD_VERSION, "name": self.name, "vchannel_ids": self.vchannel_ids,
-            "owner": _fields(self.owner), "created_tick": self.created_tick, "is_destroying": self.is_destroying,
+            "name": self.name, "vchannel_ids": self.vchannel_ids, "owner": _fields(self.owner),
+            "created_tick": self.created_tick, "is_destroying": self.is_destroying,
         }  # fmt: skip
         if self.retention != KEEP_FOR_EVER:
             fields["retention"] = _fields(self.retention)
@@ -128,14 +128,13 @@ class ChannelRecord:
             fields["tenant"] = self.tenant
         if self.content is not None:
             fields[self.content.kind.value] = self.content.name
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "ChannelRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = json.loads(value)
-            version = fields.pop("version")
+
+        def parse(fields: dict[str, Any]) -> ChannelRecord:
             fields["owner"] = Owner(**fields["owner"])
             fields["vchannel_ids"] = tuple(fields["vchannel_ids"])
             if "retention" in fields:
@@ -144,17 +143,9 @@ class ChannelRecord:
                 fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
             bytes.fromhex(fields.get("tenant", ""))
             fields["content"] = _content(fields)
-            record = cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(
-                f"the metadata record {key} cannot be read ({error}): restore the metadata from a backup", key=key
-            ) from error
-        if version != _RECORD_VERSION:
-            raise DataLossError(
-                f"the metadata record {key} has unknown version {version}: use the server version that wrote it",
-                key=key,
-            )
-        return record
+            return cls(**fields)
+
+        return decode_record(value, _RECORD_VERSION, parse, key, key=key)
 
 
 def check_owners(records: Iterable[ChannelRecord], batches: Mapping[int, int]) -> None:

@@ -1,9 +1,8 @@
 """Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see docs/reference/format.md)."""
 
-import json
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.groups import GroupKey
@@ -12,6 +11,7 @@ from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
+from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Delete, MetadataStore, Put
 
@@ -43,32 +43,22 @@ class GroupRecord:
     def encode(self) -> bytes:
         """Return the record as it is stored."""
         start = [_START_NAMES[type(self.start)], *_value_of(self.start)]
-        fields: dict[str, object] = {"version": _RECORD_VERSION, "created_tick": self.created_tick, "start": start}
+        fields: dict[str, object] = {"created_tick": self.created_tick, "start": start}
         if self.tenant:
             fields["tenant"] = self.tenant
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
     def decode(cls, name: str, value: bytes) -> "GroupRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = json.loads(value)
+
+        def parse(fields: dict[str, Any]) -> GroupRecord:
             start_name, *start_value = fields["start"]
-            version, created_tick = fields["version"], Tick(int(fields["created_tick"]))
             start = _STARTS[start_name](*map(int, start_value))
             tenant = bytes.fromhex(fields.get("tenant", "")).hex()
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(
-                f"the metadata record of group '{name}' cannot be read ({error}): restore the metadata from a backup",
-                group=name,
-            ) from error
-        if version != _RECORD_VERSION:
-            raise DataLossError(
-                f"the metadata record of group '{name}' has unknown version {version}: use the server version that "
-                "wrote it",
-                group=name,
-            )
-        return cls(name, created_tick, start, tenant)
+            return cls(name, Tick(int(fields["created_tick"])), start, tenant)
+
+        return decode_record(value, _RECORD_VERSION, parse, f"of group '{name}'", group=name)
 
 
 class GroupCatalog:

@@ -1,14 +1,14 @@
 """Records of journals in the metadata store: ``<root>/journal/<name>``, JSON (see docs/reference/format.md)."""
 
-import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.journals import JournalRevisionMismatchError
 from tidelog_server.core.names import journal_channel
 from tidelog_server.journals.labels import Labels
+from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put
 
@@ -40,28 +40,17 @@ class Journal:
 
     def encode(self) -> bytes:
         """Return the record as it is stored; the metadata store keeps the revision."""
-        fields = {"version": _RECORD_VERSION, "id": self.journal_id, "labels": self.labels}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_record(_RECORD_VERSION, {"id": self.journal_id, "labels": self.labels})
 
     @classmethod
     def decode(cls, name: str, value: bytes, revision: int) -> "Journal":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            fields = json.loads(value)
-            version, journal_id = fields["version"], int(fields["id"])
+
+        def parse(fields: dict[str, Any]) -> Journal:
             labels = tuple(sorted((str(label), str(text)) for label, text in fields["labels"]))
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(
-                f"the metadata record of journal '{name}' cannot be read ({error}): restore the metadata from a backup",
-                journal=name,
-            ) from error
-        if version != _RECORD_VERSION:
-            raise DataLossError(
-                f"the metadata record of journal '{name}' has unknown version {version}: use the server version that "
-                "wrote it",
-                journal=name,
-            )
-        return cls(name, journal_id, labels, revision)
+            return cls(name, int(fields["id"]), labels, revision)
+
+        return decode_record(value, _RECORD_VERSION, parse, f"of journal '{name}'", journal=name)
 
 
 def check_journals(journals: Iterable[Journal], channels: Container[str]) -> None:

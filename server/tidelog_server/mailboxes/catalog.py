@@ -1,19 +1,19 @@
 """Records of mailboxes in the metadata store: ``<root>/mailbox/<name>``, JSON (see docs/reference/format.md)."""
 
-import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from tidelog_server.core.errors import DataLossError, InvalidRequestError
+from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.mailboxes import DEFAULT_SETTINGS, MailboxSettings
 from tidelog_server.core.names import mailbox_channel
+from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.store import Delete, MetadataStore, Put
 
 # In the metadata since format 1.
 _RECORD_VERSION: Final = 1
-_FIELDS: Final = ("version", "id", "created_ms", "settings")
+_FIELDS: Final = ("id", "created_ms", "settings")
 _SETTINGS: Final = tuple(field.name for field in fields(MailboxSettings))
 
 
@@ -43,29 +43,19 @@ class MailboxRecord:
     def encode(self) -> bytes:
         """Return the record as it is stored; the metadata store keeps the revision."""
         settings = {name: getattr(self.settings, name) for name in _SETTINGS}
-        values = (_RECORD_VERSION, self.mailbox_id, self.created_ms, settings)
-        return json.dumps(dict(zip(_FIELDS, values, strict=True)), separators=(",", ":")).encode()
+        values = (self.mailbox_id, self.created_ms, settings)
+        return encode_record(_RECORD_VERSION, dict(zip(_FIELDS, values, strict=True)))
 
     @classmethod
     def decode(cls, name: str, value: bytes, revision: int) -> "MailboxRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
-        try:
-            found = json.loads(value)
-            version = found["version"]
-            if version == _RECORD_VERSION:
-                _check_keys("record", found, _FIELDS)
-                ids = _number("id", found["id"], 1), _number("created_ms", found["created_ms"], 0)
-                return cls(name, ids[0], _settings(found["settings"]), ids[1], revision)
-        except (ValueError, TypeError, KeyError, InvalidRequestError) as error:
-            raise DataLossError(
-                f"the metadata record of mailbox '{name}' cannot be read ({error}): restore the metadata from a backup",
-                mailbox=name,
-            ) from error
-        raise DataLossError(
-            f"the metadata record of mailbox '{name}' has unknown version {version}: use the server version that "
-            "wrote it",
-            mailbox=name,
-        )
+
+        def parse(found: dict[str, Any]) -> MailboxRecord:
+            _check_keys("record", found, _FIELDS)
+            ids = _number("id", found["id"], 1), _number("created_ms", found["created_ms"], 0)
+            return cls(name, ids[0], _settings(found["settings"]), ids[1], revision)
+
+        return decode_record(value, _RECORD_VERSION, parse, f"of mailbox '{name}'", mailbox=name)
 
 
 def _settings(found: Mapping[str, Any]) -> MailboxSettings:

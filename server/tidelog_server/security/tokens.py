@@ -6,13 +6,12 @@ length cannot be guessed from it, so a slow hash would cost time in every call w
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tidelog_server.core.errors import DataLossError
+from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.security.grants import Grants, parse_grants
 
 PREFIX: Final = "tdl_"
@@ -94,23 +93,17 @@ class TokenRecord:
     def encode(self) -> bytes:
         """Return the stored form of the record."""
         fields = {
-            "version": _RECORD_VERSION, "token_id": self.token_id, "sha256": self.sha256,
-            "description": self.description, "grants": sorted(map(str, self.grants.all)),
-            "created_ms": self.created_ms, "expires_ms": self.expires_ms, "created_by": self.created_by,
-            "revoked_ms": self.revoked_ms,
+            "token_id": self.token_id, "sha256": self.sha256, "description": self.description,
+            "grants": sorted(map(str, self.grants.all)), "created_ms": self.created_ms,
+            "expires_ms": self.expires_ms, "created_by": self.created_by, "revoked_ms": self.revoked_ms,
         }  # fmt: skip
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "TokenRecord":
         """Return the record in ``value``, as ``encode`` writes it. Raises DataLossError if it is invalid."""
-        try:
-            fields = json.loads(value)
-            version = fields.pop("version")
-            fields["grants"] = parse_grants(fields["grants"])
-            record = cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
-        if version != _RECORD_VERSION:
-            raise DataLossError(f"the metadata record {key} has the unknown version {version}", key=key)
-        return record
+
+        def parse(fields: dict[str, Any]) -> TokenRecord:
+            return cls(**{**fields, "grants": parse_grants(fields["grants"])})
+
+        return decode_record(value, _RECORD_VERSION, parse, key, key=key)
