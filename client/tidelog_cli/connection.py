@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from tidelog_cli.credential_files import check_credentials
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import local_path
 from tidelog_cli.numbers import seconds
+from tidelog_cli.option_groups import OptionGroup
 from tidelog_cli.output.escapes import shown
 from tidelog_cli.output.queued_lines import QueuedLines
 
@@ -101,25 +103,49 @@ def refused(error: tidelog.TidelogError) -> CommandError:
     return CommandError(str(error), next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
 
 
-def ask(endpoint: str, timeout_s: float | None, call: Callable[[AsyncClient], Awaitable[_Result]]) -> _Result:
-    """Return the result of one call on a new client of the server at ``endpoint``. Raises as ``run``."""
+@dataclass(frozen=True, slots=True)
+class Server(OptionGroup):
+    """The server that a command calls.
 
-    async def command() -> _Result:
-        async with connected(endpoint) as client:
-            return await call(client)
+    Attributes:
+        endpoint: ``host:port``.
+        timeout: Seconds for the whole command; None for no limit.
+    """
 
-    return run(command(), timeout_s)
+    endpoint: EndpointOption = DEFAULT_ENDPOINT
+    timeout: TimeoutOption = 30.0
+
+    def with_more_time(self, seconds: float) -> "Server":
+        """Return the server with a longer timeout; without a timeout, itself."""
+        return self if self.timeout is None else replace(self, timeout=self.timeout + seconds)
+
+    def run(self, command: Coroutine[None, None, _Result]) -> _Result:
+        """Run a command within the timeout; see ``run``."""
+        return run(command, self.timeout)
+
+    def ask(self, call: Callable[[AsyncClient], Awaitable[_Result]]) -> _Result:
+        """Return the result of a call on a new client. Raises as ``run``."""
+
+        async def command() -> _Result:
+            async with connected(self.endpoint) as client:
+                return await call(client)
+
+        return self.run(command())
+
+    def ask_all(self, call: Callable[[AsyncClient], AsyncIterator[_Result]]) -> list[_Result]:
+        """Return all results of a listing call, as ``ask``."""
+
+        async def listed(client: AsyncClient) -> list[_Result]:
+            return [each async for each in call(client)]
+
+        return self.ask(listed)
 
 
-def ask_all(
-    endpoint: str, timeout_s: float | None, call: Callable[[AsyncClient], AsyncIterator[_Result]]
-) -> list[_Result]:
-    """Return all results of a listing call, as ``ask``."""
+@dataclass(frozen=True, slots=True)
+class PatientServer(Server):
+    """The server that a command calls, which by default may take any time."""
 
-    async def listed(client: AsyncClient) -> list[_Result]:
-        return [each async for each in call(client)]
-
-    return ask(endpoint, timeout_s, listed)
+    timeout: TimeoutOption = None
 
 
 @asynccontextmanager

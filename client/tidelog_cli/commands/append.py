@@ -12,12 +12,13 @@ from typing import Annotated
 
 import typer
 
-from tidelog import Appendable, AsyncProducer, AsyncTicket, Message
+from tidelog import Appendable, AsyncClient, AsyncProducer, AsyncTicket, Message
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.commands.vchannel_names import full_name
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import PatientServer, connected
 from tidelog_cli.exit_codes import COMMON_CODES, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, local_input, unreadable
+from tidelog_cli.option_groups import expanded
 from tidelog_cli.output.framing import Decoder, Framing, decoder_of
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
@@ -80,7 +81,7 @@ class Appended:
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(epilog=COMMON_CODES)(append)
+    app.command(epilog=COMMON_CODES)(expanded(append))
 
 
 def append(
@@ -104,8 +105,7 @@ def append(
     txn: Annotated[
         bool, typer.Option("--txn", help="Append the whole input atomically, as one transaction of any size.")
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
@@ -121,7 +121,7 @@ def append(
     if txn:
         progress = Progress("staging", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
         job = _Job(vchannel, input_path, decoder, fencing_token)
-        print_records([run(_append_as_one(job, endpoint, progress), timeout)], output)
+        print_records([server.ask(lambda client: _append_as_one(job, client, progress))], output)
         return
     progress = Progress("appending", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     appended = Appended()
@@ -129,7 +129,7 @@ def append(
     async def command() -> Record:
         try:
             async with (
-                connected(endpoint) as client,
+                connected(server.endpoint) as client,
                 client.vchannel(vchannel).producer(fencing_token=fencing_token) as producer,
             ):
                 # Detects a wrong name before the input is read, which may be a terminal, or empty.
@@ -141,7 +141,7 @@ def append(
             note(f"interrupted: {appended.messages} messages were sent, the last may not be appended", quiet=quiet)
             raise
 
-    print_records([run(command(), timeout)], output)
+    print_records([server.run(command())], output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +154,21 @@ class _Job:
     fencing_token: int | None
 
 
-async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record:
+async def _append_as_one(job: _Job, client: AsyncClient, progress: Progress) -> Record:
     """Append the input in one transaction; an interruption appends none of it."""
     started_s = time.monotonic()
     messages = payload_bytes = 0
-    async with connected(endpoint) as client:
-        # Detects a wrong name before the input is read.
-        await client.latest_mvcc_tick(job.vchannel)
-        async with client.txn() as txn:
-            with opened_input(job.input_path) as descriptor, progress:
-                async for several in _decoded(descriptor, job.decoder):
-                    await txn.append(job.vchannel, several, fencing_token=job.fencing_token)
-                    size_bytes = sum(len(message.payload) for message in several)
-                    messages += len(several)
-                    payload_bytes += size_bytes
-                    progress.advance(len(several), size_bytes)
-        result = txn.result if messages else None
+    # Detects a wrong name before the input is read.
+    await client.latest_mvcc_tick(job.vchannel)
+    async with client.txn() as txn:
+        with opened_input(job.input_path) as descriptor, progress:
+            async for several in _decoded(descriptor, job.decoder):
+                await txn.append(job.vchannel, several, fencing_token=job.fencing_token)
+                size_bytes = sum(len(message.payload) for message in several)
+                messages += len(several)
+                payload_bytes += size_bytes
+                progress.advance(len(several), size_bytes)
+    result = txn.result if messages else None
     return {
         "vchannel": full_name(job.vchannel),
         "messages": messages,

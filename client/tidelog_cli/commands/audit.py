@@ -3,19 +3,26 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from tidelog import ChannelNotFoundError
+from tidelog import AsyncClient, ChannelNotFoundError
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.connection import Server, TimeoutOption
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.records import OutputOption, print_records
 
 _CHANNEL = "_audit"
 _FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb", "name", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class _AuditServer(Server):
+    timeout: TimeoutOption = 60.0
 
 
 class AuditChainError(Exception):
@@ -24,22 +31,22 @@ class AuditChainError(Exception):
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Read, verify and trim the audit log. Requires admin.read.")
-    group.command("ls", epilog=COMMON_CODES)(list_events)
-    group.command("verify", epilog=COMMON_CODES)(verify)
-    group.command("trim", epilog=COMMON_CODES)(trim)
-    app.add_typer(group, name="audit")
+    add_group(
+        app,
+        "audit",
+        "Read, verify and trim the audit log. Requires admin.read.",
+        {"ls": list_events, "verify": verify, "trim": trim},
+    )
 
 
 def list_events(
     *,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of events.")] = 50,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = 60.0,
+    server: _AuditServer,
     output: OutputOption = None,
 ) -> None:
     """List the newest events, oldest first."""
-    events = [json.loads(line) for line in run(_lines(endpoint), timeout)[-count:]]
+    events = [json.loads(line) for line in _lines(server)[-count:]]
     rows = [
         {**{name: event.get(name) for name in _FIELDS}, "request": json.dumps(event.get("request", {}))}
         for event in events
@@ -47,12 +54,10 @@ def list_events(
     print_records(rows, output)
 
 
-def verify(
-    *, endpoint: EndpointOption = DEFAULT_ENDPOINT, timeout: TimeoutOption = 60.0, output: OutputOption = None
-) -> None:
+def verify(*, server: _AuditServer, output: OutputOption = None) -> None:
     """Verify that no event is missing or modified. Exits with 9 if one is."""
     try:
-        count = check_chain(run(_lines(endpoint), timeout))
+        count = check_chain(_lines(server))
     except AuditChainError as error:
         raise CommandError(f"the audit log is incomplete or modified: {error}", ExitCode.UNHEALTHY) from error
     print_records([{"events": count, "is_whole": True}], output)
@@ -64,8 +69,7 @@ def trim(
         str, typer.Option(help=f"Remove events before this position: {POSITION_HELP}.", show_default=False)
     ],
     yes: YesOption = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = 60.0,
+    server: _AuditServer,
     output: OutputOption = None,
 ) -> None:
     """Remove the oldest events, durably. Requires admin.write.
@@ -75,7 +79,7 @@ def trim(
     until = parse_position(before)
     confirm(f"Remove audit events before {before}?", refusal="nothing was removed", yes=yes)
 
-    tick = ask(endpoint, timeout, lambda client: client.trim(_CHANNEL, until))
+    tick = server.ask(lambda client: client.trim(_CHANNEL, until))
     print_records([{"first_available_tick": int(tick)}], output)
 
 
@@ -104,13 +108,15 @@ def check_chain(lines: Iterable[bytes]) -> int:
     return count
 
 
-async def _lines(endpoint: str) -> list[bytes]:
-    async with connected(endpoint) as client:
+def _lines(server: _AuditServer) -> list[bytes]:
+    async def lines(client: AsyncClient) -> list[bytes]:
         try:
             return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
         except ChannelNotFoundError as error:
             raise CommandError(
-                f"the server at {endpoint} has no audit log, because authentication is off: set auth.kind or "
+                f"the server at {server.endpoint} has no audit log, because authentication is off: set auth.kind or "
                 "tls.client_ca and restart the server",
                 ExitCode.NOT_FOUND,
             ) from error
+
+    return server.ask(lines)

@@ -17,12 +17,11 @@ from tidelog import (
 )
 from tidelog_cli.commands.positions import whole_number
 from tidelog_cli.commands.vchannel_names import vchannels_of
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.connection import PatientServer, Server
+from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.numbers import seconds
+from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
-
-_DEFAULT_TIMEOUT_S = 30.0
 
 VchannelsArgument = Annotated[
     list[str],
@@ -39,16 +38,12 @@ IdArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Send one message to many vchannels at one tick, and track acknowledgements."
+    add_group(
+        app,
+        "broadcast",
+        "Send one message to many vchannels at one tick, and track acknowledgements.",
+        {"send": send, "status": status, "ack": ack, "wait": wait, "ls": list_broadcasts, "abort": abort},
     )
-    group.command("send", epilog=COMMON_CODES)(send)
-    group.command("status", epilog=COMMON_CODES)(status)
-    group.command("ack", epilog=COMMON_CODES)(ack)
-    group.command("wait", epilog=COMMON_CODES)(wait)
-    group.command("ls", epilog=COMMON_CODES)(list_broadcasts)
-    group.command("abort", epilog=COMMON_CODES)(abort)
-    app.add_typer(group, name="broadcast")
 
 
 def send(
@@ -74,52 +69,37 @@ def send(
             help="Seconds to wait for keys held by other broadcasts; added to --timeout.",
         ),
     ] = 0,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Send a message to all given vchannels atomically, at one tick."""
     held = [*_keys_of(keys or [], shared=False), *_keys_of(shared_keys or [], shared=True)]
     payload = sys.stdin.buffer.read() if message is None else message.encode()
 
-    async def command() -> tuple[BroadcastResult, list[str]]:
-        async with connected(endpoint) as client:
-            vchannels = await vchannels_of(client, names)
-            return await client.broadcast(vchannels, payload, resource_keys=held, wait_s=wait or None), vchannels
+    async def command(client: AsyncClient) -> tuple[BroadcastResult, list[str]]:
+        vchannels = await vchannels_of(client, names)
+        return await client.broadcast(vchannels, payload, resource_keys=held, wait_s=wait or None), vchannels
 
-    result, vchannels = run(command(), None if timeout is None else timeout + wait)
+    result, vchannels = server.with_more_time(wait).ask(command)
     print_records(
         [{"broadcast_id": result.broadcast_id, "tick": int(result.tick), "vchannels": len(vchannels)}], output
     )
 
 
-def status(
-    broadcast_id: IdArgument,
-    *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def status(broadcast_id: IdArgument, *, server: Server, output: OutputOption = None) -> None:
     """Show the state of a broadcast and the vchannels that have not acknowledged it."""
-    described = ask(endpoint, timeout, lambda client: client.describe_broadcast(broadcast_id))
+    described = server.ask(lambda client: client.describe_broadcast(broadcast_id))
     row = {**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}
     print_records([row], output)
 
 
-def ack(
-    broadcast_id: IdArgument,
-    names: VchannelsArgument,
-    *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    quiet: QuietOption = False,
-) -> None:
+def ack(broadcast_id: IdArgument, names: VchannelsArgument, *, server: Server, quiet: QuietOption = False) -> None:
     """Acknowledge a broadcast on vchannels. Idempotent."""
 
     async def command(client: AsyncClient) -> None:
         await client.ack(broadcast_id, await vchannels_of(client, names))
 
-    ask(endpoint, timeout, command)
+    server.ask(command)
     note(f"acknowledged {broadcast_id} on {', '.join(names)}", quiet=quiet)
 
 
@@ -127,8 +107,7 @@ def wait(
     what: Annotated[str, typer.Argument(help="Resource key DOMAIN:KEY, or broadcast id.", show_default=False)],
     *,
     once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement instead of all.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     quiet: QuietOption = False,
 ) -> None:
     """Wait until a broadcast, or every broadcast that now holds a resource key, is acknowledged.
@@ -137,16 +116,14 @@ def wait(
     """
     target = _id_of(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
 
-    async def command() -> None:
-        async with connected(endpoint) as client:
-            for line in () if quiet else await _what_is_missing(client, target):
-                note(line)
-            await client.wait_acked(
-                target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
-            )
+    async def command(client: AsyncClient) -> None:
+        for line in () if quiet else await _what_is_missing(client, target):
+            note(line)
+        longest_s = _FOREVER_S if server.timeout is None else server.timeout
+        await client.wait_acked(target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=longest_s)
 
     # Longer than the server's wait, so that the server's answer is reported and not the command's timeout.
-    run(command(), None if timeout is None else timeout + _ANSWER_S)
+    server.with_more_time(_ANSWER_S).ask(command)
     note(f"acknowledged: {what}", quiet=quiet)
 
 
@@ -180,8 +157,7 @@ _ANSWER_S = 1.0
 def list_broadcasts(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also list finished broadcasts.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List unfinished broadcasts, oldest first."""
@@ -190,19 +166,18 @@ def list_broadcasts(
         listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
         return [summary async for summary in listed]
 
-    print_records([_row(summary) for summary in ask(endpoint, timeout, command)], output)
+    print_records([_row(summary) for summary in server.ask(command)], output)
 
 
 def abort(
     broadcast_id: IdArgument,
     *,
     reason: Annotated[str, typer.Option(help="Reason, stored with the broadcast.", show_default=False)],
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Stop waiting for acknowledgements and release the resource keys. The message stays in the log."""
-    print_records([_row(ask(endpoint, timeout, lambda client: client.abort_broadcast(broadcast_id, reason)))], output)
+    print_records([_row(server.ask(lambda client: client.abort_broadcast(broadcast_id, reason)))], output)
 
 
 def _id_of(text: str) -> int:

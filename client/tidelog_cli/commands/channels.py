@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from tidelog import ChannelDescription, OwnerDescription, PermissionDeniedError, Retention, RetentionChange
+from tidelog import AsyncClient, ChannelDescription, OwnerDescription, PermissionDeniedError, Retention, RetentionChange
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.vchannel_names import full_name
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.output.escapes import say
-from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+from tidelog_cli.connection import Server
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.option_groups import add_group
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_listed, print_records
 
-_DEFAULT_TIMEOUT_S = 30.0
 _NOTHING = "nothing was removed"
 _NONE = "; none for no bound."
 
@@ -50,17 +49,22 @@ HardBytesOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create, alter, list, describe, trim, fence and remove channels.")
-    group.command("create", epilog=COMMON_CODES)(create)
-    group.command("alter", epilog=COMMON_CODES)(alter)
-    group.command("ls", epilog=COMMON_CODES)(list_channels)
-    group.command("describe", epilog=COMMON_CODES)(describe)
-    group.command("rm", epilog=COMMON_CODES)(remove)
-    # Alias: the name of the client's method.
-    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
-    group.command("trim", epilog=COMMON_CODES)(trim)
-    group.command("fence", epilog=COMMON_CODES)(fence)
-    app.add_typer(group, name="channel")
+    add_group(
+        app,
+        "channel",
+        "Create, alter, list, describe, trim, fence and remove channels.",
+        {
+            "create": create,
+            "alter": alter,
+            "ls": list_channels,
+            "describe": describe,
+            "rm": remove,
+            "trim": trim,
+            "fence": fence,
+        },
+        # The name of the client's method.
+        {"destroy": remove},
+    )
 
 
 def create(
@@ -78,8 +82,7 @@ def create(
     retention_age: AgeOption = None,
     retention_bytes: BytesOption = None,
     retention_hard_bytes: HardBytesOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create channels. Up to 100 are created atomically; more are created in several requests."""
@@ -89,13 +92,11 @@ def create(
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
 
-    created = ask(
-        endpoint,
-        timeout,
+    created = server.ask(
         lambda client: client.create_channels(
             names, vchannels=vchannels, if_not_exists=if_not_exists,
             owner=OwnerDescription(role=owner) if owner else None, retention=retention,
-        ),
+        )
     )  # fmt: skip
     print_records([_summary(channel) for channel in created], output)
 
@@ -106,8 +107,7 @@ def alter(
     retention_age: AgeOption = None,
     retention_bytes: BytesOption = None,
     retention_hard_bytes: HardBytesOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Change the retention of channels. Options that are not given keep their values.
@@ -120,7 +120,7 @@ def alter(
             "no change given: use --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
         )
 
-    altered = ask(endpoint, timeout, lambda client: client.alter_channels(names, retention=change))
+    altered = server.ask(lambda client: client.alter_channels(names, retention=change))
     print_records([_summary(channel) for channel in altered], output)
 
 
@@ -134,27 +134,17 @@ def list_channels(
             "--all", "-a", help="List system channels too: the audit log, and the channels of journals and mailboxes."
         ),
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List channels by name."""
-    channels = ask_all(endpoint, timeout, lambda client: client.list_channels(prefix, include_system=everything))
-    if names_only:
-        for channel in channels:
-            say(channel.name)
-        return
-    print_records([_summary(channel) for channel in channels], output)
+    channels = server.ask_all(lambda client: client.list_channels(prefix, include_system=everything))
+    print_listed([_summary(channel) for channel in channels], output, names_only=names_only)
 
 
-def describe(
-    names: NamesArgument,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def describe(names: NamesArgument, server: Server, output: OutputOption = None) -> None:
     """Describe channels, one record per vchannel."""
-    described = ask(endpoint, timeout, lambda client: client.describe_channels(names))
+    described = server.ask(lambda client: client.describe_channels(names))
     print_records([row for channel in described for row in _vchannel_rows(channel)], output)
 
 
@@ -166,19 +156,16 @@ def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Also remove channels that members of consumer groups are consuming.")
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Remove channels with all their messages, atomically."""
     if not yes:
         # Report unknown names before asking for confirmation.
-        run(_check_existence(names, endpoint, ignore_missing=ignore_missing), timeout)
+        server.ask(lambda client: _check_existence(client, names, ignore_missing=ignore_missing))
     confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
 
-    removed = ask(
-        endpoint, timeout, lambda client: client.destroy_channels(names, ignore_missing=ignore_missing, force=force)
-    )
+    removed = server.ask(lambda client: client.destroy_channels(names, ignore_missing=ignore_missing, force=force))
     note(f"removed {', '.join(removed) or 'nothing'}", quiet=quiet)
 
 
@@ -192,8 +179,7 @@ def trim(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all current messages.")] = False,
     yes: YesOption = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Remove the oldest messages of a vchannel, durably."""
@@ -203,7 +189,7 @@ def trim(
     which = f"messages of {vchannel} before {before}" if before else f"all messages of {vchannel}"
     confirm(f"Remove {which}?", refusal=_NOTHING, yes=yes)
 
-    tick = ask(endpoint, timeout, lambda client: client.vchannel(vchannel).trim(until, everything=everything))
+    tick = server.ask(lambda client: client.vchannel(vchannel).trim(until, everything=everything))
     print_records([{"vchannel": full_name(vchannel), "first_available_tick": int(tick)}], output)
 
 
@@ -215,20 +201,18 @@ def fence(
         int, typer.Argument(min=1, help="New token, not below the current one.", show_default=False)
     ],
     *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Raise the fencing token of a vchannel, durably. Appends that carry a different token are then refused."""
-    ask(endpoint, timeout, lambda client: client.fence(vchannel, fencing_token))
+    server.ask(lambda client: client.fence(vchannel, fencing_token))
     print_records([{"vchannel": full_name(vchannel), "fencing_token": fencing_token}], output)
 
 
-async def _check_existence(names: Sequence[str], endpoint: str, *, ignore_missing: bool) -> None:
+async def _check_existence(client: AsyncClient, names: Sequence[str], *, ignore_missing: bool) -> None:
     """Raise ChannelNotFoundError for unknown names, if the caller is permitted to describe channels."""
-    async with connected(endpoint) as client:
-        with suppress(PermissionDeniedError):
-            await client.describe_channels(names, ignore_missing=ignore_missing)
+    with suppress(PermissionDeniedError):
+        await client.describe_channels(names, ignore_missing=ignore_missing)
 
 
 def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:

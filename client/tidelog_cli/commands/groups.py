@@ -10,12 +10,18 @@ import typer
 from tidelog import AsyncClient, At, GroupDescription, GroupPosition, GroupSummary, Start
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import START_HELP, parse_start
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all
-from tidelog_cli.exit_codes import COMMON_CODES
-from tidelog_cli.output.escapes import say
-from tidelog_cli.output.records import Output, OutputOption, QuietOption, Record, chosen_output, note, print_records
-
-_DEFAULT_TIMEOUT_S = 30.0
+from tidelog_cli.connection import Server
+from tidelog_cli.option_groups import add_group
+from tidelog_cli.output.records import (
+    Output,
+    OutputOption,
+    QuietOption,
+    Record,
+    chosen_output,
+    note,
+    print_listed,
+    print_records,
+)
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", show_default=False)]
 GroupsArgument = Annotated[
@@ -42,16 +48,14 @@ _ENDS: Final = {End.EARLIEST: At.earliest(), End.LATEST: At.latest()}
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek, reset and remove consumer groups.")
-    group.command("create", epilog=COMMON_CODES)(create)
-    group.command("ls", epilog=COMMON_CODES)(list_groups)
-    group.command("describe", epilog=COMMON_CODES)(describe)
-    group.command("seek", epilog=COMMON_CODES)(seek)
-    group.command("reset", epilog=COMMON_CODES)(reset)
-    group.command("rm", epilog=COMMON_CODES)(remove)
-    # Alias: the name of the client's method.
-    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
-    app.add_typer(group, name="group")
+    add_group(
+        app,
+        "group",
+        "Create, list, describe, seek, reset and remove consumer groups.",
+        {"create": create, "ls": list_groups, "describe": describe, "seek": seek, "reset": reset, "rm": remove},
+        # The name of the client's method.
+        {"destroy": remove},
+    )
 
 
 def create(
@@ -66,16 +70,13 @@ def create(
         bool,
         typer.Option("--if-not-exists", help="Succeed if the group exists, and only subscribe it to new channels."),
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create a group. Retention then preserves messages of these channels that the group has not consumed."""
     position = parse_start(start)
 
-    created = ask(
-        endpoint,
-        timeout,
+    created = server.ask(
         lambda client: client.create_group(group, channels or (), start=position, if_not_exists=if_not_exists),
     )
     print_records(
@@ -88,31 +89,21 @@ def list_groups(
     *,
     channel: Annotated[str, typer.Option(help="List only groups subscribed to this channel.", show_default=False)] = "",
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List groups by name."""
-    groups = ask_all(endpoint, timeout, lambda client: client.list_groups(prefix, channel=channel))
-    if names_only:
-        for group in groups:
-            say(group.name)
-        return
-    print_records([_summary(group) for group in groups], output)
+    groups = server.ask_all(lambda client: client.list_groups(prefix, channel=channel))
+    print_listed([_summary(group) for group in groups], output, names_only=names_only)
 
 
-def describe(
-    groups: GroupsArgument,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def describe(groups: GroupsArgument, server: Server, output: OutputOption = None) -> None:
     """Describe groups: position and lag on each vchannel, and members."""
 
     async def command(client: AsyncClient) -> list[GroupDescription]:
         return [await client.describe_group(group) for group in groups]
 
-    described = ask(endpoint, timeout, command)
+    described = server.ask(command)
     if chosen_output(output) in (Output.JSON, Output.JSONL):
         print_records([_record(group) for group in described], output)
         return
@@ -130,12 +121,11 @@ def seek(
     *,
     to: Annotated[str, typer.Option("--to", help=f"New position: {START_HELP}.", show_default=False)],
     vchannels: VchannelsOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Move the positions of a group forward or back, atomically. Its members resume there."""
-    _seek(group, parse_start(to), vchannels, endpoint=endpoint, timeout=timeout, output=output)
+    _seek(server, group, parse_start(to), vchannels, output)
 
 
 def reset(
@@ -146,15 +136,14 @@ def reset(
     ] = End.EARLIEST,
     vchannels: VchannelsOption = None,
     yes: YesOption = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Reset the positions of a group to the earliest available message, or to the end."""
     where = ", ".join(vchannels) if vchannels else "all its vchannels"
     what = "consume everything again" if to is End.EARLIEST else "skip all messages not yet consumed"
     confirm(f"Make {group} {what} on {where}?", refusal="nothing was changed", yes=yes)
-    _seek(group, _ENDS[to], vchannels, endpoint=endpoint, timeout=timeout, output=output)
+    _seek(server, group, _ENDS[to], vchannels, output)
 
 
 def remove(
@@ -165,8 +154,7 @@ def remove(
         bool, typer.Option("--force", help="Also remove groups that have members; their members get an error.")
     ] = False,
     ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Remove groups with all their positions, one after the other. Messages are not deleted."""
@@ -178,22 +166,14 @@ def remove(
             # Report each group, so that the output shows what was removed before a failure.
             note(f"removed {group}" if existed else f"no such group: {group}", quiet=quiet)
 
-    ask(endpoint, timeout, command)
+    server.ask(command)
 
 
-def _seek(
-    group: str,
-    to: Start,
-    vchannels: Sequence[str] | None,
-    *,
-    endpoint: str,
-    timeout: float | None,
-    output: Output | None,
-) -> None:
+def _seek(server: Server, group: str, to: Start, vchannels: Sequence[str] | None, output: Output | None) -> None:
     async def command(client: AsyncClient) -> list[GroupPosition]:
         return list((await client.seek_group(group, to, vchannels or ())).values())
 
-    print_records([_sought(group, position) for position in ask(endpoint, timeout, command)], output)
+    print_records([_sought(group, position) for position in server.ask(command)], output)
 
 
 def _summary(group: GroupSummary) -> Record:

@@ -22,10 +22,10 @@ from tidelog_cli.commands.append import Appended, InputOption, opened_input
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.scan import Printed, print_all, scanned
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.connection import PatientServer, Server, connected
+from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, local_path, read_text
-from tidelog_cli.output.escapes import say
+from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.framing import Framing, json_in
 from tidelog_cli.output.messages import printer_of
 from tidelog_cli.output.progress import Progress
@@ -37,11 +37,10 @@ from tidelog_cli.output.records import (
     Record,
     chosen_output,
     note,
+    print_listed,
     print_records,
     show_progress,
 )
-
-_DEFAULT_TIMEOUT_S = 30.0
 
 JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="Name of a journal.", show_default=False)]
 RevisionOption = Annotated[
@@ -56,13 +55,12 @@ RevisionOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="List, apply and remove journals; append and read their frames.")
-    group.command("ls", epilog=COMMON_CODES)(list_journals)
-    group.command("apply", epilog=COMMON_CODES)(apply)
-    group.command("append", epilog=COMMON_CODES)(append)
-    group.command("read", epilog=COMMON_CODES)(read)
-    group.command("rm", epilog=COMMON_CODES)(remove)
-    app.add_typer(group, name="journal")
+    add_group(
+        app,
+        "journal",
+        "List, apply and remove journals; append and read their frames.",
+        {"ls": list_journals, "apply": apply, "append": append, "read": read, "rm": remove},
+    )
 
 
 def list_journals(
@@ -71,8 +69,7 @@ def list_journals(
     ] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List journals by name.
@@ -81,12 +78,8 @@ def list_journals(
     set, !k for one that is not, k:prefix=v. The label `name` is the journal's name; `prefix` is each path above it,
     such as my/topic/.
     """
-    journals = _selected(endpoint, timeout, selector)
-    if names_only:
-        for journal in journals:
-            say(journal.name)
-        return
-    print_records([_summary(journal) for journal in journals], output)
+    journals = _selected(server, selector)
+    print_listed([_summary(journal) for journal in journals], output, names_only=names_only)
 
 
 def apply(
@@ -109,8 +102,7 @@ def apply(
         ),
     ] = None,
     expected_revision: RevisionOption = ANY_REVISION,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create journals, or replace all of their labels: up to 60, all or none.
@@ -125,7 +117,7 @@ def apply(
     else:
         given = _labels(labels or ())
         changes = [JournalUpsert(name, given, expected_revision) for name in names or ()]
-    journals = ask(endpoint, timeout, lambda client: client.journals.apply(changes))
+    journals = server.ask(lambda client: client.journals.apply(changes))
     print_records([_summary(journal) for journal in journals], output)
 
 
@@ -141,8 +133,7 @@ def append(
             show_default=False,
         ),
     ] = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
@@ -159,7 +150,7 @@ def append(
 
     async def command() -> Record:
         try:
-            async with connected(endpoint) as client:
+            async with connected(server.endpoint) as client:
                 journal = await _found(client, name)
                 content_type = _content_type(journal, framing)
                 with opened_input(input_path) as descriptor, progress:
@@ -169,7 +160,7 @@ def append(
             note(f"interrupted: {appended.messages} frames were sent, the last may not be appended", quiet=quiet)
             raise
 
-    print_records([run(command(), timeout)], output)
+    print_records([server.run(command())], output)
 
 
 def read(
@@ -184,8 +175,7 @@ def read(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep running and print new frames until Ctrl-C.")
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -206,7 +196,9 @@ def read(
             yield messages
 
     printer = printer_of(Output.TEXT, Framing.NONE) if raw else printer_of(chosen_output(output), Framing.NONE)
-    run(print_all(endpoint, frames, printer, Printed(count, Progress("reading", is_shown=False)), quiet=quiet), timeout)
+    server.run(
+        print_all(server.endpoint, frames, printer, Printed(count, Progress("reading", is_shown=False)), quiet=quiet)
+    )
 
 
 def remove(
@@ -214,12 +206,13 @@ def remove(
     *,
     yes: YesOption = False,
     ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Remove journals with all their frames: up to 60, all or none."""
-    found = {journal.name: journal for journal in _named(endpoint, timeout, names)}
+    found = {
+        journal.name: journal for journal in server.ask(lambda client: client.journals.list(_by_name(names))).journals
+    }
     missing = [name for name in names if name not in found]
     if missing and not ignore_missing:
         raise CommandError(_missing(missing), ExitCode.NOT_FOUND)
@@ -227,7 +220,7 @@ def remove(
         confirm(f"Remove {', '.join(found)} with all frames?", refusal="nothing was removed", yes=yes)
         # With the revisions that were shown: a journal that was created again meanwhile is another one.
         changes = [JournalDelete(journal.name, journal.revision) for journal in found.values()]
-        ask(endpoint, timeout, lambda client: client.journals.apply(changes))
+        server.ask(lambda client: client.journals.apply(changes))
     note(f"removed {', '.join(found) or 'nothing'}", quiet=quiet)
 
 
@@ -265,17 +258,12 @@ async def _found(client: AsyncClient, name: str) -> JournalSpec:
     return listed[0]
 
 
-def _selected(endpoint: str, timeout: float | None, selector: str) -> tuple[JournalSpec, ...]:
+def _selected(server: Server, selector: str) -> tuple[JournalSpec, ...]:
     try:
         request = ListRequest(parse_label_selector(selector))
     except InvalidRequestError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    return ask(endpoint, timeout, lambda client: client.journals.list(request)).journals
-
-
-def _named(endpoint: str, timeout: float | None, names: Iterable[str]) -> tuple[JournalSpec, ...]:
-    request = _by_name(names)
-    return ask(endpoint, timeout, lambda client: client.journals.list(request)).journals
+    return server.ask(lambda client: client.journals.list(request)).journals
 
 
 def _by_name(names: Iterable[str]) -> ListRequest:

@@ -15,6 +15,7 @@ from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, so
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.files import local_path
 from tidelog_cli.local_spark import check_java, spark_session
+from tidelog_cli.option_groups import OptionGroup, expanded
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -66,7 +67,67 @@ HtmlOption = Annotated[
 ]
 
 _CODES: Final = f"{COMMON_CODES} Here 9 means that there are findings."
-_LOCAL: Final = "local[*]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reads(OptionGroup):
+    """What a command reads besides the whole log."""
+
+    as_of_tick: AsOfOption = None
+    archive: ArchiveOption = None
+    archive_only: ArchiveOnlyOption = False
+
+    def options(self) -> dict[str, str]:
+        """Return the options of the Spark source."""
+        given = {
+            "archive": None if self.archive is None else str(_folder(self.archive)),
+            "archiveOnly": "true" if self.archive_only else None,
+            "asOfTick": None if self.as_of_tick is None else str(self.as_of_tick),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Job(OptionGroup):
+    """The Spark job of a command."""
+
+    option: SourceOption = None
+    master: MasterOption = "local[*]"
+    conf: ConfOption = None
+    endpoint: EndpointOption = DEFAULT_ENDPOINT
+    output: OutputOption = None
+    quiet: QuietOption = False
+    no_progress: NoProgressOption = False
+
+    def source(self, channels: Sequence[str], reads: Reads | None = None) -> Mapping[str, str]:
+        """Return the options of the Spark source."""
+        if any("*" in name for name in channels):
+            if len(channels) > 1:
+                raise CommandError("expected one pattern or a list of channels, not both", ExitCode.USAGE)
+            what = {"channelPattern": channels[0]}
+        else:
+            what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
+        read = {} if reads is None else reads.options()
+        return {"endpoint": self.endpoint, **source_options(), **what, **read, **_pairs(self.option, "--option")}
+
+    @contextmanager
+    def session(
+        self, name: str, checks: "Callable[[Preflight], None]"
+    ) -> "Iterator[tuple[SparkSession, OnProgress | None]]":
+        """Run ``checks``, then yield a session and its progress callback. Failures are raised as CommandError."""
+        conf, is_shown = _pairs(self.conf, "--conf"), show_progress(no_progress=self.no_progress, quiet=self.quiet)
+        with _explained(), _progress(is_shown=is_shown) as on_progress:
+            from tidelog.spark.pipelines import preflight
+
+            check_java()
+            checks(preflight)
+            if on_progress is not None:
+                on_progress("starting Spark", 0, 0)
+            with (
+                tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
+                spark_session(Path(folder), name=f"tidelog {name}", master=self.master, conf=conf) as spark,
+            ):
+                yield spark, on_progress
 
 
 def register(app: typer.Typer) -> None:
@@ -74,10 +135,10 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Archive, compact, verify and count channels with Spark. Requires Java 17 or newer."
     )
-    group.command("archive", epilog=COMMON_CODES)(archive)
-    group.command("compact", epilog=COMMON_CODES)(compact)
-    group.command("verify", epilog=_CODES)(verify)
-    group.command("stats", epilog=COMMON_CODES)(stats)
+    group.command("archive", epilog=COMMON_CODES)(expanded(archive))
+    group.command("compact", epilog=COMMON_CODES)(expanded(compact))
+    group.command("verify", epilog=_CODES)(expanded(verify))
+    group.command("stats", epilog=COMMON_CODES)(expanded(stats))
     app.add_typer(group, name="pipeline")
 
 
@@ -99,42 +160,35 @@ def archive(
             help="Create a Delta table of the files, which later runs update. Requires tidelog\\[delta].",
         ),
     ] = False,
-    option: SourceOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    output: OutputOption = None,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
+    job: Job,
 ) -> None:
     """Archive messages appended since the last run to Parquet files, each message exactly once."""
     place = _folder(root)
-    job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
-    options = _options(channels, endpoint, option)
-    with job.session(lambda check: check.check_archive(place, options, delta=delta)) as (spark, on_progress):
+    options = job.source(channels)
+    with job.session("archive", lambda check: check.check_archive(place, options, delta=delta)) as (spark, on_progress):
         from tidelog.spark.pipelines import archive as run
 
         done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
     if not done.commit:
-        note(f"nothing to archive: the archive is unchanged since commit {done.archive.commit}", quiet=quiet)
+        note(f"nothing to archive: the archive is unchanged since commit {done.archive.commit}", quiet=job.quiet)
     for name, lane in done.trimmed.items():
         if lane.held_by:
             note(
                 f"{name} is trimmed only up to tick {lane.first_available_tick}: {lane.held_by} needs the rest",
-                quiet=quiet,
+                quiet=job.quiet,
             )
     record = done.as_record()
-    if chosen_output(output) is Output.TABLE:
+    if chosen_output(job.output) is Output.TABLE:
         del record["archive"]
         record["trimmed"] = len(done.trimmed)
         archived = done.archive.as_record()
         if not done.commit:
-            print_records([{**record, **archived}], output, title="archive")
+            print_records([{**record, **archived}], job.output, title="archive")
             return
-        print_records([record], output, title="added")
-        print_records([archived], output, title="archive")
+        print_records([record], job.output, title="added")
+        print_records([archived], job.output, title="archive")
     else:
-        print_records([record], output)
+        print_records([record], job.output)
 
 
 def compact(
@@ -143,42 +197,31 @@ def compact(
     ],
     channels: ChannelsArgument,
     *,
-    as_of_tick: AsOfOption = None,
+    reads: Reads,
     tombstones: Annotated[
         Literal["drop", "keep"], typer.Option(help="Treatment of keys whose latest payload is empty.")
     ] = "drop",
     unkeyed: Annotated[
         Literal["error", "keep", "drop"], typer.Option(help="Treatment of messages without a key.")
     ] = "error",
-    archive: ArchiveOption = None,
-    archive_only: ArchiveOnlyOption = False,
-    option: SourceOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    output: OutputOption = None,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
+    job: Job,
 ) -> None:
     """Write a snapshot: the latest message of each key as of a tick, as Parquet."""
     place = _folder(folder)
-    job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
-    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
-    with job.session(lambda check: check.check_compact(place, options)) as (spark, on_progress):
+    options = job.source(channels, reads)
+    with job.session("compact", lambda check: check.check_compact(place, options)) as (spark, on_progress):
         from tidelog.spark.pipelines import compact as run
 
         done = run(spark, place, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
     if not done.written:
-        note("nothing written: the snapshot already exists", quiet=quiet)
-    print_records([done.as_record()], output)
+        note("nothing written: the snapshot already exists", quiet=job.quiet)
+    print_records([done.as_record()], job.output)
 
 
 def verify(
     channels: ChannelsArgument,
     *,
-    as_of_tick: AsOfOption = None,
-    archive: ArchiveOption = None,
-    archive_only: ArchiveOnlyOption = False,
+    reads: Reads,
     digest: Annotated[str | None, typer.Option(help="Expected full digest.", show_default=False)] = None,
     content_digest: Annotated[str | None, typer.Option(help="Expected content digest.", show_default=False)] = None,
     sequence_property: Annotated[
@@ -188,26 +231,19 @@ def verify(
         str, typer.Option(help="Message property that identifies the producer.", show_default=False)
     ] = "",
     html: HtmlOption = None,
-    option: SourceOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    output: OutputOption = None,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
+    job: Job,
 ) -> None:
     """Audit the log, an archive or both: order, transactions, broadcasts, sequences, counts and digests.
 
     Exits with 9 if there are findings.
     """
-    job = _Job("verify", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
-    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    options = job.source(channels, reads)
 
     def checks(check: "Preflight") -> None:
         _check_page(check, html)
         check.check_verify(options, digest=digest, content_digest=content_digest)
 
-    with job.session(checks) as (spark, on_progress):
+    with job.session("verify", checks) as (spark, on_progress):
         from tidelog.spark.pipelines import Sequences, verify_page
         from tidelog.spark.pipelines import verify as run
 
@@ -216,7 +252,7 @@ def verify(
             spark, options, digest=digest, content_digest=content_digest, sequences=sequences, on_progress=on_progress
         )
         page = verify_page(report, options)
-    print_audit(report, output)
+    print_audit(report, job.output)
     _write_page(html, page)
     if not report.ok:
         raise CommandError(f"{len(report.findings)} findings: {report.findings[0].text}", ExitCode.UNHEALTHY)
@@ -249,73 +285,37 @@ def stats(
     parquet: Annotated[
         str | None, typer.Option(help="Also write the windows to this folder as Parquet.", show_default=False)
     ] = None,
-    as_of_tick: AsOfOption = None,
-    archive: ArchiveOption = None,
-    archive_only: ArchiveOnlyOption = False,
+    reads: Reads,
     html: HtmlOption = None,
-    option: SourceOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    output: OutputOption = None,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
+    job: Job,
 ) -> None:
     """Count messages, bytes, sizes and keys over time windows.
 
     A table shows channels and their most frequent keys; JSON also shows windows, sizes and types.
     """
-    job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
-    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    options = job.source(channels, reads)
 
     def checks(check: "Preflight") -> None:
         _check_page(check, html)
         check.check_stats(options, output=parquet)
 
-    with job.session(checks) as (spark, on_progress):
+    with job.session("stats", checks) as (spark, on_progress):
         from tidelog.spark.pipelines import stats as run
         from tidelog.spark.pipelines import stats_page
 
         report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
         page = stats_page(report, options)
-    if chosen_output(output) is Output.TABLE:
+    if chosen_output(job.output) is Output.TABLE:
         about = {"distinct_keys": "distinct keys (estimate)"}
         channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
-        print_records(channels_, output, title=f"channels as of tick {report.tick}")
+        print_records(channels_, job.output, title=f"channels as of tick {report.tick}")
         if report.top_keys:
-            print_records(report.top_keys, output, title="keys with most messages")
-    elif chosen_output(output) is Output.TEXT:
-        print_records(report.channels, output)
+            print_records(report.top_keys, job.output, title="keys with most messages")
+    elif chosen_output(job.output) is Output.TEXT:
+        print_records(report.channels, job.output)
     else:
-        print_records([report.as_record()], output)
+        print_records([report.as_record()], job.output)
     _write_page(html, page)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Spark job of one command."""
-
-    name: str
-    master: str
-    conf: list[str] | None
-    is_shown: bool
-
-    @contextmanager
-    def session(self, checks: "Callable[[Preflight], None]") -> "Iterator[tuple[SparkSession, OnProgress | None]]":
-        """Run ``checks``, then yield a session and its progress callback. Failures are raised as CommandError."""
-        conf = _pairs(self.conf, "--conf")
-        with _explained(), _progress(is_shown=self.is_shown) as on_progress:
-            from tidelog.spark.pipelines import preflight
-
-            check_java()
-            checks(preflight)
-            if on_progress is not None:
-                on_progress("starting Spark", 0, 0)
-            with (
-                tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
-                spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
-            ):
-                yield spark, on_progress
 
 
 @contextmanager
@@ -365,31 +365,6 @@ def _progress(*, is_shown: bool) -> "Iterator[OnProgress | None]":
             bar.update(task, description=what, completed=done, total=total or None, count=count)
 
         yield update
-
-
-def _options(
-    channels: Sequence[str],
-    endpoint: str,
-    option: list[str] | None,
-    archive: str | None = None,
-    *,
-    archive_only: bool = False,
-    as_of_tick: int | None = None,
-) -> Mapping[str, str]:
-    """Return the options of the Spark source for the arguments."""
-    if any("*" in name for name in channels):
-        if len(channels) > 1:
-            raise CommandError("expected one pattern or a list of channels, not both", ExitCode.USAGE)
-        what = {"channelPattern": channels[0]}
-    else:
-        what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
-    if archive is not None:
-        what["archive"] = str(_folder(archive))
-    if archive_only:
-        what["archiveOnly"] = "true"
-    if as_of_tick is not None:
-        what["asOfTick"] = str(as_of_tick)
-    return {"endpoint": endpoint, **source_options(), **what, **_pairs(option, "--option")}
 
 
 def _folder(text: str) -> Path:

@@ -13,8 +13,9 @@ import typer
 from tidelog import AsyncClient, At, End, Plan, Positions, Start, StoredMessage
 from tidelog_cli.commands.positions import POSITION_HELP, moment_ago, parse_position, parse_positions
 from tidelog_cli.commands.vchannel_names import vchannels_of
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_cli.connection import PatientServer, connected
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.option_groups import expanded
 from tidelog_cli.output.framing import Framing
 from tidelog_cli.output.messages import MessagePrinter, printer_of
 from tidelog_cli.output.progress import Progress
@@ -77,8 +78,8 @@ class Printed:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.command(epilog=COMMON_CODES)(scan)
-    app.command(epilog=COMMON_CODES)(tail)
+    app.command(epilog=COMMON_CODES)(expanded(scan))
+    app.command(epilog=COMMON_CODES)(expanded(tail))
 
 
 def scan(
@@ -98,8 +99,7 @@ def scan(
     limit: Annotated[str | None, typer.Option("--limit", hidden=True)] = None,
     types: TypeOption = None,
     framing: FramingOption = Framing.LINES,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
@@ -118,7 +118,7 @@ def scan(
     draws = show_progress_beside_data(no_progress=no_progress, quiet=quiet)
     printed = Printed(count, Progress("scanning", is_shown=draws))
     printer = printer_of(chosen_output(output), framing)
-    run(print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+    server.run(print_all(server.endpoint, messages, printer, printed, quiet=quiet))
 
 
 def tail(
@@ -135,8 +135,7 @@ def tail(
     ] = False,
     types: TypeOption = None,
     framing: FramingOption = Framing.LINES,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -152,7 +151,7 @@ def tail(
 
     printed = Printed(None, Progress("tailing", is_shown=False))
     printer = printer_of(chosen_output(output), framing)
-    run(print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+    server.run(print_all(server.endpoint, messages, printer, printed, quiet=quiet))
 
 
 async def print_all(

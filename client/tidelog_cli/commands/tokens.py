@@ -7,22 +7,18 @@ from typing import Annotated, Final
 import typer
 
 from tidelog import TokenDescription
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, ask_all
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.connection import Server
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.records import Output, OutputOption, Record, chosen_output, note, print_records
 
-_DEFAULT_TIMEOUT_S = 30.0
 _LIFETIME: Final = re.compile("([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
-    group.command("create", epilog=COMMON_CODES)(create)
-    group.command("ls", epilog=COMMON_CODES)(list_tokens)
-    group.command("revoke", epilog=COMMON_CODES)(revoke)
-    app.add_typer(group, name="token")
+    add_group(app, "token", "Create, list and revoke tokens.", {"create": create, "ls": list_tokens, "revoke": revoke})
 
 
 def create(
@@ -39,14 +35,13 @@ def create(
         ),
     ],
     lifetime: Annotated[str, typer.Option(help="Lifetime of the token, e.g. 90m, 12h or 30d; at most 366d.")] = "30d",
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again."""
     lifetime_s = _seconds(lifetime)
 
-    made = ask(endpoint, timeout, lambda client: client.create_token(description, allow, lifetime_s=lifetime_s))
+    made = server.ask(lambda client: client.create_token(description, allow, lifetime_s=lifetime_s))
     if chosen_output(output) is Output.TEXT:
         # For scripts: only the token, to be redirected to a file.
         print(made.token)
@@ -58,12 +53,11 @@ def create(
 def list_tokens(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also list revoked and expired tokens.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List tokens by id. The secrets are not shown."""
-    tokens = ask_all(endpoint, timeout, lambda client: client.list_tokens(everything=everything))
+    tokens = server.ask_all(lambda client: client.list_tokens(everything=everything))
     print_records([_row(token) for token in tokens], output)
 
 
@@ -72,12 +66,11 @@ def revoke(
         str, typer.Argument(metavar="TOKEN_ID", help="Token id: 12 hexadecimal digits.", show_default=False)
     ],
     *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Revoke a token permanently. Its open streams end within 5 seconds."""
-    print_records([_row(ask(endpoint, timeout, lambda client: client.revoke_token(token_id)))], output)
+    print_records([_row(server.ask(lambda client: client.revoke_token(token_id)))], output)
 
 
 def _seconds(text: str) -> int:

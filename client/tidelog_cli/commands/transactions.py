@@ -5,11 +5,9 @@ from typing import Annotated
 import typer
 
 from tidelog import AsyncClient, Tick, TransactionDescription
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask
-from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.connection import Server
+from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
-
-_DEFAULT_TIMEOUT_S = 30.0
 
 IdsArgument = Annotated[
     list[int],
@@ -21,44 +19,33 @@ IdsArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions staged on the server.")
-    group.command("ls", epilog=COMMON_CODES)(list_txns)
-    group.command("describe", epilog=COMMON_CODES)(describe)
-    group.command("abort", epilog=COMMON_CODES)(abort)
-    app.add_typer(group, name="txn")
+    add_group(
+        app,
+        "txn",
+        "List, describe and abort transactions staged on the server.",
+        {"ls": list_txns, "describe": describe, "abort": abort},
+    )
 
 
-def list_txns(
-    *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def list_txns(*, server: Server, output: OutputOption = None) -> None:
     """List the open transactions of all clients, oldest first."""
-    print_records([_row(txn) for txn in ask(endpoint, timeout, lambda client: client.list_txns())], output)
+    print_records([_row(txn) for txn in server.ask(lambda client: client.list_txns())], output)
 
 
-def describe(
-    txn_ids: IdsArgument,
-    *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def describe(txn_ids: IdsArgument, *, server: Server, output: OutputOption = None) -> None:
     """Describe open or committed transactions. For one that ended otherwise, fail and report how it ended."""
 
     async def command(client: AsyncClient) -> list[TransactionDescription]:
         return [await client.describe_txn(txn_id) for txn_id in txn_ids]
 
-    print_records([_row(txn) for txn in ask(endpoint, timeout, command)], output)
+    print_records([_row(txn) for txn in server.ask(command)], output)
 
 
 def abort(
     txn_ids: IdsArgument,
     *,
     reason: Annotated[str, typer.Option(help="Reason, written to the server's log.", show_default=False)],
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Abort open transactions of any client. None of their messages are appended."""
@@ -67,7 +54,7 @@ def abort(
         for txn_id in txn_ids:
             await client.abort_txn(txn_id, reason)
 
-    ask(endpoint, timeout, command)
+    server.ask(command)
     note(f"aborted {', '.join(map(str, txn_ids))}", quiet=quiet)
 
 

@@ -74,6 +74,15 @@ def print_records(records: Sequence[Record], output: Output | None, *, title: st
                 say("\t".join(_cell(value) for value in record.values()))
 
 
+def print_listed(records: Sequence[Record], output: Output | None, *, names_only: bool) -> None:
+    """Print the records of a listing; with ``names_only`` only their names, one per line."""
+    if names_only:
+        for record in records:
+            say(str(record["name"]))
+    else:
+        print_records(records, output)
+
+
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a note about the run on stderr, unless ``quiet``."""
     if not quiet:

@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from tidelog import MailboxCounts, RedriveProgress
+from tidelog import AsyncMailbox, MailboxCounts, RedriveProgress
 from tidelog_cli.commands.confirmation import YesOption, confirm
-from tidelog_cli.commands.mailboxes.arguments import DEFAULT_TIMEOUT_S, MailboxArgument, parse_ids
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.commands.mailboxes.arguments import MailboxArgument, parse_ids
+from tidelog_cli.connection import PatientServer, Server
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -28,62 +27,32 @@ IdsArgument = Annotated[
 ]
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the commands to the group ``tidelog mailbox``."""
-    for command in (purge, pause, resume, reenqueue, redrive):
-        group.command(command.__name__, epilog=COMMON_CODES)(command)
-
-
-def purge(
-    name: MailboxArgument,
-    *,
-    yes: YesOption = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    quiet: QuietOption = False,
-) -> None:
+def purge(name: MailboxArgument, *, yes: YesOption = False, server: Server, quiet: QuietOption = False) -> None:
     """Delete all messages of a mailbox, leased and dead ones too."""
     if not yes:
         # Report an unknown name before asking for confirmation.
-        counts = ask(endpoint, timeout, lambda client: client.mailbox(name).counts())
+        counts = server.ask(lambda client: client.mailbox(name).counts())
         confirm(f"Delete all {_total(counts)} messages of {name}?", refusal="nothing was deleted", yes=yes)
-    deleted = ask(endpoint, timeout, lambda client: client.mailbox(name).purge())
+    deleted = server.ask(lambda client: client.mailbox(name).purge())
     note(f"deleted {deleted} messages", quiet=quiet)
 
 
-def pause(
-    name: MailboxArgument,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    quiet: QuietOption = False,
-) -> None:
+def pause(name: MailboxArgument, server: Server, quiet: QuietOption = False) -> None:
     """Stop deliveries. Sends, acknowledgements and extensions of leases continue."""
-    ask(endpoint, timeout, lambda client: client.mailbox(name).pause())
+    server.ask(lambda client: client.mailbox(name).pause())
     note(f"paused {name}", quiet=quiet)
 
 
-def resume(
-    name: MailboxArgument,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    quiet: QuietOption = False,
-) -> None:
+def resume(name: MailboxArgument, server: Server, quiet: QuietOption = False) -> None:
     """Resume deliveries."""
-    ask(endpoint, timeout, lambda client: client.mailbox(name).resume())
+    server.ask(lambda client: client.mailbox(name).resume())
     note(f"resumed {name}", quiet=quiet)
 
 
-def reenqueue(
-    name: MailboxArgument,
-    ids: IdsArgument = None,
-    *,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    quiet: QuietOption = False,
-) -> None:
+def reenqueue(name: MailboxArgument, ids: IdsArgument = None, *, server: Server, quiet: QuietOption = False) -> None:
     """End leases, so that their messages can be fetched again; without ids, only leases whose time is over."""
     several = parse_ids(ids)
-    ended = ask(endpoint, timeout, lambda client: client.mailbox(name).reenqueue(several))
+    ended = server.ask(lambda client: client.mailbox(name).reenqueue(several))
     note(f"ended {ended} leases", quiet=quiet)
 
 
@@ -98,8 +67,7 @@ def redrive(
         ),
     ] = "",
     rate: Annotated[int, typer.Option(min=0, help="Maximum number of messages per second; 0 for no limit.")] = 0,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
@@ -107,23 +75,25 @@ def redrive(
     """Return dead messages to delivery: those with the given ids, or all. Ctrl-C stops it between messages."""
     several = parse_ids(ids)
     is_shown = show_progress(no_progress=no_progress, quiet=quiet)
-    print_records([run(_redriven(endpoint, name, several, destination, rate, is_shown=is_shown), timeout)], output)
+    print_records(
+        [server.ask(lambda client: _redriven(client.mailbox(name), several, destination, rate, is_shown=is_shown))],
+        output,
+    )
 
 
 async def _redriven(
-    endpoint: str, name: str, ids: Sequence[int], destination: str, rate: int, *, is_shown: bool
+    mailbox: AsyncMailbox, ids: Sequence[int], destination: str, rate: int, *, is_shown: bool
 ) -> Record:
     started_s, progress = time.monotonic(), RedriveProgress(0, 0)
     bar = progress_line(
         TextColumn("redriving"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), is_shown=is_shown
     )
-    async with connected(endpoint) as client:
-        with bar:
-            task = bar.add_task("redriving", total=None)
-            async for progress in client.mailbox(name).redrive(ids, destination=destination, max_per_s=rate):
-                bar.update(task, completed=progress.moved, total=progress.total)
+    with bar:
+        task = bar.add_task("redriving", total=None)
+        async for progress in mailbox.redrive(ids, destination=destination, max_per_s=rate):
+            bar.update(task, completed=progress.moved, total=progress.total)
     return {
-        "mailbox": name,
+        "mailbox": mailbox.name,
         "moved": progress.moved,
         "total": progress.total,
         "seconds": round(time.monotonic() - started_s, 3),
@@ -132,3 +102,7 @@ async def _redriven(
 
 def _total(counts: MailboxCounts) -> int:
     return counts.available + counts.delayed + counts.leased + counts.dead
+
+
+COMMANDS: Final = {command.__name__: command for command in (purge, pause, resume, reenqueue, redrive)}
+"""Commands of the group ``tidelog mailbox``."""

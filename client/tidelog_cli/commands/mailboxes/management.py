@@ -9,12 +9,12 @@ import typer
 from tidelog import AsyncClient, MailboxDescription, MailboxSettings
 from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.mailboxes import actions, messages
-from tidelog_cli.commands.mailboxes.arguments import DEFAULT_TIMEOUT_S, MailboxArgument
+from tidelog_cli.commands.mailboxes.arguments import MailboxArgument
 from tidelog_cli.commands.mailboxes.settings import with_settings
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.output.escapes import say
-from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+from tidelog_cli.connection import Server
+from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.option_groups import add_group
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_listed, print_records
 
 NamesArgument = Annotated[
     list[str], typer.Argument(metavar="MAILBOX...", help="Names of mailboxes.", show_default=False)
@@ -23,17 +23,22 @@ NamesArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create and remove mailboxes; send, fetch and confirm messages.")
-    group.command("create", epilog=COMMON_CODES)(with_settings(create))
-    group.command("configure", epilog=COMMON_CODES)(with_settings(configure))
-    group.command("ls", epilog=COMMON_CODES)(list_mailboxes)
-    group.command("describe", epilog=COMMON_CODES)(describe)
-    group.command("rm", epilog=COMMON_CODES)(remove)
-    # Alias: the name of the client's method.
-    group.command("delete", epilog=COMMON_CODES, hidden=True)(remove)
-    messages.add_to(group)
-    actions.add_to(group)
-    app.add_typer(group, name="mailbox")
+    add_group(
+        app,
+        "mailbox",
+        "Create and remove mailboxes; send, fetch and confirm messages.",
+        {
+            "create": with_settings(create),
+            "configure": with_settings(configure),
+            "ls": list_mailboxes,
+            "describe": describe,
+            "rm": remove,
+            **messages.COMMANDS,
+            **actions.COMMANDS,
+        },
+        # The name of the client's method.
+        {"delete": remove},
+    )
 
 
 def create(
@@ -43,29 +48,19 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed if the mailbox exists; its settings are not changed.")
     ] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create a mailbox. Settings that are not given have their default values."""
-    created = ask(
-        endpoint, timeout, lambda client: client.mailboxes.create(name, settings, if_not_exists=if_not_exists)
-    )
+    created = server.ask(lambda client: client.mailboxes.create(name, settings, if_not_exists=if_not_exists))
     print_records([_full(created)], output)
 
 
-def configure(
-    name: MailboxArgument,
-    *,
-    settings: MailboxSettings,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def configure(name: MailboxArgument, *, settings: MailboxSettings, server: Server, output: OutputOption = None) -> None:
     """Change settings of a mailbox. Settings that are not given keep their values."""
     if settings == MailboxSettings():
         raise CommandError("no change given: use at least one of the options of settings", ExitCode.USAGE)
-    configured = ask(endpoint, timeout, lambda client: client.mailboxes.configure(name, settings))
+    configured = server.ask(lambda client: client.mailboxes.configure(name, settings))
     print_records([_full(configured)], output)
 
 
@@ -73,27 +68,17 @@ def list_mailboxes(
     prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List mailboxes by name."""
-    mailboxes = ask(endpoint, timeout, lambda client: client.mailboxes.list(prefix))
-    if names_only:
-        for mailbox in mailboxes:
-            say(mailbox.name)
-        return
-    print_records([_summary(mailbox) for mailbox in mailboxes], output)
+    mailboxes = server.ask(lambda client: client.mailboxes.list(prefix))
+    print_listed([_summary(mailbox) for mailbox in mailboxes], output, names_only=names_only)
 
 
-def describe(
-    names: NamesArgument,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
-    output: OutputOption = None,
-) -> None:
+def describe(names: NamesArgument, server: Server, output: OutputOption = None) -> None:
     """Describe mailboxes: their settings and the numbers of their messages."""
-    print_records([_full(mailbox) for mailbox in _described(names, endpoint, timeout)], output)
+    print_records([_full(mailbox) for mailbox in _described(server, names)], output)
 
 
 def remove(
@@ -101,27 +86,26 @@ def remove(
     *,
     yes: YesOption = False,
     ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Remove mailboxes with all their messages, one after the other."""
     if not yes and not ignore_missing:
         # Report unknown names before asking for confirmation.
-        _described(names, endpoint, timeout)
+        _described(server, names)
     confirm(f"Remove {', '.join(names)} with all messages?", refusal="nothing was removed", yes=yes)
 
     async def deleted(client: AsyncClient) -> list[str]:
         return [name for name in names if await client.mailboxes.delete(name, ignore_missing=ignore_missing)]
 
-    note(f"removed {', '.join(ask(endpoint, timeout, deleted)) or 'nothing'}", quiet=quiet)
+    note(f"removed {', '.join(server.ask(deleted)) or 'nothing'}", quiet=quiet)
 
 
-def _described(names: list[str], endpoint: str, timeout: float | None) -> list[MailboxDescription]:
+def _described(server: Server, names: list[str]) -> list[MailboxDescription]:
     async def described(client: AsyncClient) -> list[MailboxDescription]:
         return [await client.mailboxes.describe(name) for name in names]
 
-    return ask(endpoint, timeout, described)
+    return server.ask(described)
 
 
 def _summary(mailbox: MailboxDescription) -> Record:

@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog import AsyncClient, AsyncDelivery, AsyncMailbox, MessageState, OutgoingMessage
+from tidelog import AsyncClient, AsyncMailbox, MessageState, OutgoingMessage
 from tidelog.mailboxes.deliveries import delivery_of_lock
 from tidelog_cli.commands.append import InputOption, opened_input
 from tidelog_cli.commands.input_chunks import read_chunks
-from tidelog_cli.commands.mailboxes.arguments import DEFAULT_TIMEOUT_S, MailboxArgument, parse_ids, parse_time
+from tidelog_cli.commands.mailboxes.arguments import MailboxArgument, parse_ids, parse_time
 from tidelog_cli.commands.mailboxes.records import (
     MessageDecoder,
     delivery_record,
@@ -23,8 +23,8 @@ from tidelog_cli.commands.mailboxes.records import (
     print_messages,
 )
 from tidelog_cli.commands.positions import parse_duration
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, ask, connected, run
-from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_cli.connection import PatientServer, Server, connected
+from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, decoded
 from tidelog_cli.output.framing import Framing, json_in
 from tidelog_cli.output.progress import Progress
@@ -51,12 +51,6 @@ DelayOption = Annotated[
 AfterIdOption = Annotated[
     str | None, typer.Option("--after-id", help="Id of the last message of the previous page.", show_default=False)
 ]
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the commands to the group ``tidelog mailbox``."""
-    for command in (send, fetch, ack, headers, peek):
-        group.command(command.__name__, epilog=COMMON_CODES)(command)
 
 
 def send(
@@ -89,8 +83,7 @@ def send(
     ttl: Annotated[
         str | None, typer.Option(help="Age at which the messages expire; 0s for never. Default: the mailbox's.")
     ] = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
@@ -112,7 +105,7 @@ def send(
 
     async def command() -> Record:
         try:
-            async with connected(endpoint) as client:
+            async with connected(server.endpoint) as client:
                 mailbox = client.mailbox(name)
                 # Detects a wrong name before the input is read, which may be a terminal, or empty.
                 await client.mailboxes.describe(name)
@@ -126,7 +119,7 @@ def send(
             note(f"interrupted: {job.messages} messages were sent, the last may not be", quiet=quiet)
             raise
 
-    print_records([run(command(), timeout)], output)
+    print_records([server.run(command())], output)
 
 
 def _check_combination(
@@ -152,8 +145,7 @@ def fetch(
     lease: LeaseOption = None,
     wait: Annotated[str, typer.Option(help="Time to wait for a first message, at most 60s.")] = "0s",
     confirm: Annotated[bool, typer.Option("--ack", help="Confirm the messages once they are printed.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = None,
+    server: PatientServer,
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -164,31 +156,29 @@ def fetch(
     leased = None if lease is None else parse_duration(lease)
     waits = parse_duration(wait)
 
-    async def command() -> list[AsyncDelivery]:
-        async with connected(endpoint) as client:
-            mailbox = client.mailbox(name)
-            deliveries = await mailbox.fetch(count, lease=leased, wait=waits)
-            try:
-                print_messages([(delivery_record(each), each.body) for each in deliveries], output)
-                sys.stdout.flush()
-            except BaseException:
-                # The caller has not seen them: without their locks it could not confirm them either.
-                await mailbox.reject_many(deliveries, delay=0.0)
-                raise
-            if confirm:
-                await mailbox.ack_many(each for each in deliveries if not each.is_body_missing)
-                if missing := [each.lock_id for each in deliveries if each.is_body_missing]:
-                    note(
-                        f"the bodies of {len(missing)} messages are missing, so these are not confirmed; their locks: "
-                        f"{' '.join(missing)}",
-                        quiet=quiet,
-                    )
-            if not deliveries:
-                is_paused = (await mailbox.counts()).is_paused
-                note(f"{name} is paused: resume it" if is_paused else "there is no message", quiet=quiet)
-            return deliveries
+    async def command(client: AsyncClient) -> None:
+        mailbox = client.mailbox(name)
+        deliveries = await mailbox.fetch(count, lease=leased, wait=waits)
+        try:
+            print_messages([(delivery_record(each), each.body) for each in deliveries], output)
+            sys.stdout.flush()
+        except BaseException:
+            # The caller has not seen them: without their locks it could not confirm them either.
+            await mailbox.reject_many(deliveries, delay=0.0)
+            raise
+        if confirm:
+            await mailbox.ack_many(each for each in deliveries if not each.is_body_missing)
+            if missing := [each.lock_id for each in deliveries if each.is_body_missing]:
+                note(
+                    f"the bodies of {len(missing)} messages are missing, so these are not confirmed; their locks: "
+                    f"{' '.join(missing)}",
+                    quiet=quiet,
+                )
+        if not deliveries:
+            is_paused = (await mailbox.counts()).is_paused
+            note(f"{name} is paused: resume it" if is_paused else "there is no message", quiet=quiet)
 
-    run(command(), timeout)
+    server.ask(command)
 
 
 def ack(
@@ -208,8 +198,7 @@ def ack(
         str | None, typer.Option(help="Delay of rejected messages, e.g. 10s. Default: the schedule of the mailbox.")
     ] = None,
     final: Annotated[bool, typer.Option("--final", help="Reject, and make the messages dead.")] = False,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Confirm deliveries, which deletes their messages, or reject them. Each is settled independently of the others."""
@@ -225,7 +214,7 @@ def ack(
         else:
             await mailbox.ack_many(deliveries)
 
-    ask(endpoint, timeout, settled)
+    server.ask(settled)
     note(f"{'rejected' if reject or final else 'confirmed'} {len(deliveries)}", quiet=quiet)
 
 
@@ -240,16 +229,13 @@ def headers(
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=1_000, help="Maximum number of messages.")] = 100,
     after_id: AfterIdOption = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List messages that could be fetched now, without their bodies and without a lease."""
     since: datetime | None = None if after is None else parse_time(after)
     last_id = _id(after_id)
-    found = ask(
-        endpoint, timeout, lambda client: client.mailbox(name).headers(since, max_messages=count, after_id=last_id)
-    )
+    found = server.ask(lambda client: client.mailbox(name).headers(since, max_messages=count, after_id=last_id))
     print_records(list(map(header_record, found)), output)
 
 
@@ -262,8 +248,7 @@ def peek(
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, help="Maximum number of messages.")] = 10,
     after_id: AfterIdOption = None,
     message_id: Annotated[str | None, typer.Option("--id", help="Only this message.", show_default=False)] = None,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """Print messages in any state, without a lease. -o text prints the bodies alone, a line each."""
@@ -271,9 +256,7 @@ def peek(
         raise CommandError(f"invalid state '{state}': expected one of {', '.join(_STATES)}", ExitCode.USAGE)
     wanted = None if state is None else MessageState[state.upper()]
     last_id, only_id = _id(after_id), _id(message_id)
-    found = ask(
-        endpoint,
-        timeout,
+    found = server.ask(
         lambda client: client.mailbox(name).peek(wanted, max_messages=count, after_id=last_id, message_id=only_id),
     )
     print_messages([(peeked_record(each), each.body) for each in found], output)
@@ -398,3 +381,7 @@ def _lock(text: str, where: str = "") -> bytes:
     if len(lock) != 20:
         raise CommandError(f"{where}invalid lock id '{text[:60]}': expected 40 hexadecimal digits", ExitCode.USAGE)
     return lock
+
+
+COMMANDS: Final = {command.__name__: command for command in (send, fetch, ack, headers, peek)}
+"""Commands of the group ``tidelog mailbox``."""

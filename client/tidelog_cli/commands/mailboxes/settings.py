@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,6 +12,7 @@ from tidelog import MailboxSettings
 from tidelog.admin.channel_types import parse_size
 from tidelog_cli.commands.positions import parse_duration
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.option_groups import replaced
 
 
 def _ms(text: str) -> int:
@@ -67,25 +67,16 @@ _OPTIONS: Final = {
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with an option for each setting; it gets the settings as its parameter ``settings``."""
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        texts = {name: given.pop(name) for name in _OPTIONS}
-        settings = {name: _OPTIONS[name].parsed(text) for name, text in texts.items() if text is not None}
-        command(**given, settings=MailboxSettings(**settings))
-
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option))
         for name, option in _OPTIONS.items()
     ]
-    signature = inspect.signature(command)
-    parameters = list(signature.parameters.values())
-    (place,) = [index for index, each in enumerate(parameters) if each.name == "settings"]
-    parameters[place : place + 1] = options
-    # typer reads both the signature and the annotations.
-    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
-    return called
+    return replaced(command, "settings", options, _settings)
+
+
+def _settings(**texts: Any) -> MailboxSettings:
+    given = {name: _OPTIONS[name].parsed(text) for name, text in texts.items() if text is not None}
+    return MailboxSettings(**given)
 
 
 def _annotation(option: _Option) -> Any:
