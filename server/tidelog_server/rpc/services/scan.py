@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import wal_service_pb2 as pb
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
@@ -47,7 +47,7 @@ class ScanCalls:
         self._planner = planner
         self._node = node
 
-    async def scan(self, request: wal_service_pb2.ScanRequest, context: Context) -> None:
+    async def scan(self, request: pb.ScanRequest, context: Context) -> None:
         """Stream pages until the end of the scan."""
         filters = Filters(request.filters)
         sources = self._sources(request, filters)
@@ -83,13 +83,13 @@ class ScanCalls:
 
         Ordering: after the scan has begun, so that everything it delivers is before its end.
         """
-        response = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
+        response = pb.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
         if plan.ends_at_durable:
             # Ticks of a transaction are allocated together.
             response.end_tick = self._node.shared.oracle.last + 1
         return response.SerializeToString()
 
-    async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
+    async def plan_scan(self, request: pb.PlanScanRequest, _: Context) -> pb.PlanScanResponse:
         """Choose an end tick, and divide the range before it into splits."""
         check_tick(request.begin_tick, "begin_tick")
         check_tick(request.end_tick, "end_tick")
@@ -115,7 +115,7 @@ class ScanCalls:
             request.max_bytes_per_split or DEFAULT_SPLIT_BYTES,
         )
         cut, splits = await self._planner.plan(targets, wanted)
-        response = wal_service_pb2.PlanScanResponse(end_tick=cut)
+        response = pb.PlanScanResponse(end_tick=cut)
         for (log, vchannel), found in zip(targets, splits, strict=True):
             for split in found:
                 response.splits.add(
@@ -128,7 +128,7 @@ class ScanCalls:
                 )
         return response
 
-    def _sources(self, request: wal_service_pb2.ScanRequest, filters: "Filters") -> list[ScanSource]:
+    def _sources(self, request: pb.ScanRequest, filters: "Filters") -> list[ScanSource]:
         targets = [self._directory.find_to_read(source.vchannel) for source in request.sources]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         oracle, wal_name = self._node.shared.oracle, self._node.store.wal_name
@@ -152,7 +152,7 @@ class ScanCalls:
         return sources
 
 
-def _plan(request: wal_service_pb2.ScanRequest, filters: Filters) -> ScanPlan:
+def _plan(request: pb.ScanRequest, filters: Filters) -> ScanPlan:
     end = request.end.WhichOneof("end")
     if end not in (None, "before_tick", "inside_tick", "watermark", "follow"):
         raise InvalidRequestError("the scan's end is unknown to this server", field="end")

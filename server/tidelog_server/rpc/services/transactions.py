@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import transaction_service_pb2 as pb
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
@@ -53,18 +54,14 @@ class TransactionService:
         self._node = node
         self._syncs_by_default = syncs_by_default
 
-    async def begin_txn(
-        self, request: transaction_service_pb2.BeginTxnRequest, context: Context
-    ) -> transaction_service_pb2.BeginTxnResponse:
+    async def begin_txn(self, request: pb.BeginTxnRequest, context: Context) -> pb.BeginTxnResponse:
         """Begin a transaction."""
         targets = [self._directory.find(name) for name in request.vchannels]
         check_targets(targets)
         session = await self._transactions.begin(targets, request.keepalive_us, caller_of(context))
-        return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
+        return pb.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
 
-    async def commit_txn(
-        self, request: transaction_service_pb2.CommitTxnRequest, context: Context
-    ) -> transaction_service_pb2.CommitTxnResponse:
+    async def commit_txn(self, request: pb.CommitTxnRequest, context: Context) -> pb.CommitTxnResponse:
         """Commit a transaction."""
         positions = commits_of(request.positions, MAX_COMMITS_PER_TXN)
         joined = await self._mailboxes.join(request.sends, request.acks)
@@ -87,25 +84,19 @@ class TransactionService:
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
         if isinstance(joined, JoinedMailboxes) and not committed.is_repeated:
             result.sent.extend(joined.sent())
-        return transaction_service_pb2.CommitTxnResponse(result=result, vchannels=names)
+        return pb.CommitTxnResponse(result=result, vchannels=names)
 
-    async def rollback_txn(
-        self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
-    ) -> transaction_service_pb2.RollbackTxnResponse:
+    async def rollback_txn(self, request: pb.RollbackTxnRequest, context: Context) -> pb.RollbackTxnResponse:
         """Roll back a transaction."""
         self._transactions.roll_back(_txn_id(request), caller_of(context))
-        return transaction_service_pb2.RollbackTxnResponse()
+        return pb.RollbackTxnResponse()
 
-    async def keepalive_txn(
-        self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
-    ) -> transaction_service_pb2.KeepaliveTxnResponse:
+    async def keepalive_txn(self, request: pb.KeepaliveTxnRequest, context: Context) -> pb.KeepaliveTxnResponse:
         """Renew the keepalive of a transaction."""
         session = self._transactions.keep_alive(_txn_id(request), caller_of(context))
-        return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
+        return pb.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
 
-    async def prepare_txn(
-        self, request: transaction_service_pb2.PrepareTxnRequest, context: Context
-    ) -> transaction_service_pb2.PrepareTxnResponse:
+    async def prepare_txn(self, request: pb.PrepareTxnRequest, context: Context) -> pb.PrepareTxnResponse:
         """Prepare a transaction."""
         session = self._prepared.prepare(
             PreparedTxn(_txn_id(request), caller_of(context)),
@@ -113,11 +104,11 @@ class TransactionService:
             expected_batches=request.batches if request.HasField("batches") else None,
             keepalive_us=request.keepalive_us,
         )
-        return transaction_service_pb2.PrepareTxnResponse(keepalive_us=_us(session.keepalive_s))
+        return pb.PrepareTxnResponse(keepalive_us=_us(session.keepalive_s))
 
     async def commit_prepared_txns(
-        self, request: transaction_service_pb2.CommitPreparedTxnsRequest, context: Context
-    ) -> transaction_service_pb2.CommitPreparedTxnsResponse:
+        self, request: pb.CommitPreparedTxnsRequest, context: Context
+    ) -> pb.CommitPreparedTxnsResponse:
         """Commit prepared transactions together."""
         terms = CommitTerms(
             needs_sync(request.durability, syncs_by_default=self._syncs_by_default), request.barrier_tick
@@ -131,7 +122,7 @@ class TransactionService:
             wait_s,
             AppTerms(request.is_last, request.query_id, request.any_vchannel, request.is_first),
         )
-        return transaction_service_pb2.CommitPreparedTxnsResponse(
+        return pb.CommitPreparedTxnsResponse(
             first_tick=commit.first_tick if commit.messages else 0,
             last_tick=commit.last_tick if commit.messages else 0,
             messages=commit.messages,
@@ -140,15 +131,13 @@ class TransactionService:
         )
 
     async def rollback_prepared_txns(
-        self, request: transaction_service_pb2.RollbackPreparedTxnsRequest, _: Context
-    ) -> transaction_service_pb2.RollbackPreparedTxnsResponse:
+        self, request: pb.RollbackPreparedTxnsRequest, _: Context
+    ) -> pb.RollbackPreparedTxnsResponse:
         """Roll back prepared transactions."""
         self._prepared.roll_back(_prepared(request.txns))
-        return transaction_service_pb2.RollbackPreparedTxnsResponse()
+        return pb.RollbackPreparedTxnsResponse()
 
-    async def list_txns(
-        self, request: transaction_service_pb2.ListTxnsRequest, _: Context
-    ) -> transaction_service_pb2.ListTxnsResponse:
+    async def list_txns(self, request: pb.ListTxnsRequest, _: Context) -> pb.ListTxnsResponse:
         """Return a page of open transactions."""
         after_id = 0
         if request.page_token:
@@ -161,28 +150,24 @@ class TransactionService:
         found = self._transactions.list(after_id, _PAGE + 1)
         page = found[:_PAGE]
         token = str(page[-1].txn_id) if len(found) > _PAGE else ""
-        return transaction_service_pb2.ListTxnsResponse(txns=map(_open_txn, page), next_page_token=token)
+        return pb.ListTxnsResponse(txns=map(_open_txn, page), next_page_token=token)
 
-    async def describe_txn(
-        self, request: transaction_service_pb2.DescribeTxnRequest, _: Context
-    ) -> transaction_service_pb2.DescribeTxnResponse:
+    async def describe_txn(self, request: pb.DescribeTxnRequest, _: Context) -> pb.DescribeTxnResponse:
         """Describe a transaction."""
         found = self._transactions.describe(_txn_id(request))
         if isinstance(found, TxnDescription):
-            return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
+            return pb.DescribeTxnResponse(txn=_open_txn(found))
         names = (self._node.vchannel_name(run.vchannel_id) for run in found.runs)
-        txn = transaction_service_pb2.TxnDescription(
+        txn = pb.TxnDescription(
             txn_id=request.txn_id,
-            state=transaction_service_pb2.TXN_STATE_COMMITTED,
+            state=pb.TXN_STATE_COMMITTED,
             vchannels=[name for name in names if name is not None],
             messages=sum(run.messages for run in found.runs),
             result=_result(request.txn_id, found),
         )
-        return transaction_service_pb2.DescribeTxnResponse(txn=txn)
+        return pb.DescribeTxnResponse(txn=txn)
 
-    async def abort_txn(
-        self, request: transaction_service_pb2.AbortTxnRequest, _: Context
-    ) -> transaction_service_pb2.AbortTxnResponse:
+    async def abort_txn(self, request: pb.AbortTxnRequest, _: Context) -> pb.AbortTxnResponse:
         """Abort a transaction on behalf of an operator."""
         size_bytes = len(request.reason.encode())
         if not 1 <= size_bytes <= MAX_OWNER_FIELD_BYTES:
@@ -192,9 +177,9 @@ class TransactionService:
                 field="reason",
             )
         self._transactions.abort(_txn_id(request), request.reason)
-        return transaction_service_pb2.AbortTxnResponse()
+        return pb.AbortTxnResponse()
 
-    def _conditions(self, wire: Iterable[transaction_service_pb2.CommitCondition]) -> Mapping[int, Conditions]:
+    def _conditions(self, wire: Iterable[pb.CommitCondition]) -> Mapping[int, Conditions]:
         """Return conditions by vchannel id. Raises InvalidRequestError if a vchannel has two."""
         conditions: dict[int, Conditions] = {}
         for each in wire:
@@ -218,13 +203,13 @@ def _check_visible(txn_id: int, names: Iterable[str]) -> None:
         raise TransactionNotExistError(txn_id)
 
 
-def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
-    state = transaction_service_pb2.TXN_STATE_OPEN
+def _open_txn(txn: TxnDescription) -> pb.TxnDescription:
+    state = pb.TXN_STATE_OPEN
     if txn.prepared_for is not None:
-        state = transaction_service_pb2.TXN_STATE_PREPARED
+        state = pb.TXN_STATE_PREPARED
     if txn.is_committing:
-        state = transaction_service_pb2.TXN_STATE_COMMITTING
-    return transaction_service_pb2.TxnDescription(
+        state = pb.TXN_STATE_COMMITTING
+    return pb.TxnDescription(
         txn_id=txn.txn_id,
         state=state,
         client_id=txn.caller.client_id,
@@ -269,7 +254,7 @@ def _app(app_id: str, version: int | None) -> AppVersion:
     return AppVersion(app_id, version, current_principal())
 
 
-def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[PreparedTxn]:
+def _prepared(wire: Sequence[pb.PreparedTxn]) -> list[PreparedTxn]:
     """Return the transactions that a request names.
 
     Raises:

@@ -1,6 +1,6 @@
 """WalService: the methods that are neither appends nor scans."""
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import wal_service_pb2 as pb
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
@@ -22,15 +22,11 @@ class WalService:
         self._vchannels = vchannels
         self._node = node
 
-    async def get_wal_name(
-        self, _request: wal_service_pb2.GetWalNameRequest, _: Context
-    ) -> wal_service_pb2.GetWalNameResponse:
+    async def get_wal_name(self, _request: pb.GetWalNameRequest, _: Context) -> pb.GetWalNameResponse:
         """Return the name of the log store."""
-        return wal_service_pb2.GetWalNameResponse(wal_name=self._node.store.wal_name)
+        return pb.GetWalNameResponse(wal_name=self._node.store.wal_name)
 
-    async def allocate_ticks(
-        self, request: wal_service_pb2.AllocateTicksRequest, _: Context
-    ) -> wal_service_pb2.AllocateTicksResponse:
+    async def allocate_ticks(self, request: pb.AllocateTicksRequest, _: Context) -> pb.AllocateTicksResponse:
         """Allocate ticks."""
         count = request.count or 1
         if count > MAX_TICKS_PER_REQUEST:
@@ -39,37 +35,33 @@ class WalService:
         if (access := current_access()) is not None:
             access.quota.charge_ticks(count)
         first_tick = await allocate_for_caller(self._node.shared.oracle, self._node.shared.clock, count)
-        return wal_service_pb2.AllocateTicksResponse(first_tick=first_tick, count=count)
+        return pb.AllocateTicksResponse(first_tick=first_tick, count=count)
 
     async def get_latest_mvcc_tick(
-        self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
-    ) -> wal_service_pb2.GetLatestMvccTickResponse:
+        self, request: pb.GetLatestMvccTickRequest, _context: Context
+    ) -> pb.GetLatestMvccTickResponse:
         """Return the tick of the last acknowledged message."""
         _log, vchannel = self._directory.find_to_read(request.vchannel)
-        return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
+        return pb.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
 
-    async def open_producer(
-        self, request: wal_service_pb2.OpenProducerRequest, _: Context
-    ) -> wal_service_pb2.OpenProducerResponse:
+    async def open_producer(self, request: pb.OpenProducerRequest, _: Context) -> pb.OpenProducerResponse:
         """Open a producer, and fence its previous epoch."""
         window = await self._vchannels.open_producer(
             request.vchannel, check_opened_id(request.producer_id), current_tenant(),
             accept_forgotten=request.accept_forgotten,
         )  # fmt: skip
-        return wal_service_pb2.OpenProducerResponse(
+        return pb.OpenProducerResponse(
             epoch=window.epoch, last_sequence=window.last_sequence, last_tick=window.last_tick
         )
 
-    async def set_fencing_token(
-        self, request: wal_service_pb2.SetFencingTokenRequest, _: Context
-    ) -> wal_service_pb2.SetFencingTokenResponse:
+    async def set_fencing_token(self, request: pb.SetFencingTokenRequest, _: Context) -> pb.SetFencingTokenResponse:
         """Fence clients that append with an older token."""
         if not request.fencing_token:
             raise InvalidRequestError("the fencing token is 0: expected 1 or greater", field="fencing_token")
         await self._vchannels.fence(request.vchannel, request.fencing_token)
-        return wal_service_pb2.SetFencingTokenResponse(fencing_token=request.fencing_token)
+        return pb.SetFencingTokenResponse(fencing_token=request.fencing_token)
 
-    async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
+    async def trim(self, request: pb.TrimRequest, _: Context) -> pb.TrimResponse:
         """Trim a prefix of a vchannel."""
         name, access = request.vchannel, current_access()
         # If authentication is off, calls are not audited, so the audit log must not be trimmed.
@@ -89,4 +81,4 @@ class WalService:
                 raise InvalidRequestError("`until` is not set: set before_tick, before_time_ms or all", field="until")
             case field:
                 raise InvalidRequestError(f"{field} is beyond the greatest possible tick", field=field)
-        return wal_service_pb2.TrimResponse(first_available_tick=first)
+        return pb.TrimResponse(first_available_tick=first)
