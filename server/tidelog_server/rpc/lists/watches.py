@@ -1,8 +1,8 @@
 """Watches of tables: what a caller has received, the differences from it, and what wakes the watches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
 from tidelog_server.core.limits import (
@@ -48,6 +48,7 @@ class Table(NamedTuple, Generic[_Item]):
         verbs: As for ``candidates``.
         find: Returns the item with a name, or None if the caller must not receive it.
         within: Patterns of which one covers each name whose item ``find`` may return; None for every name.
+        version: Returns another value than before if all items may have changed.
     """
 
     names: SortedNames
@@ -55,6 +56,7 @@ class Table(NamedTuple, Generic[_Item]):
     verbs: frozenset[Verb]
     find: Callable[[str], Found[_Item]]
     within: Patterns = None
+    version: Callable[[], object] = lambda: None
 
 
 class Watch(Generic[_Item]):
@@ -207,6 +209,35 @@ class Wakes:
         finally:
             self._watching.discard(changed)
             self._node.watchers.discard(changed)
+
+    async def stream(
+        self,
+        table: Table[_Item],
+        looks: Looks,
+        heartbeats: Heartbeats,
+        wire: Callable[[_Item], Found[_Wire]],
+        write: Callable[[Sequence[_Wire], Sequence[str], bool], Awaitable[None]],
+    ) -> None:
+        """Write the items of a table, then the differences, until the caller leaves or the node stops to serve.
+
+        A difference is that from the previous one: changes that cancel each other in between are not written. ``write``
+        gets converted items, names that are gone, and whether the difference is complete; nothing for a heartbeat.
+        """
+        with closing(Watch(table, looks, self._node.watch_memory)) as watch, self.watching() as changed:
+            while True:
+                self._node.admission.check_serving()
+                changed.clear()
+                difference = await watch.difference(table.version())
+                if difference is not None:
+                    async for page, is_last in wire_pages(difference.new, wire, looks):
+                        await write(page, difference.gone if is_last else (), is_last)
+                        heartbeats.sent()
+                elif heartbeats.is_due:
+                    await write((), (), False)
+                    heartbeats.sent()
+                await heartbeats.wait(changed)
+                # Thousands of watches wake at once.
+                await looks.turn()
 
     def wake(self) -> None:
         """Wake all watches."""

@@ -1,6 +1,6 @@
 """ClusterService: the owners of channels, and calls between nodes."""
 
-from contextlib import closing
+from collections.abc import Sequence
 from typing import Any
 
 from tidelog.v1 import cluster_service_pb2 as pb
@@ -16,7 +16,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found
-from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, Watch, wire_pages
+from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import OF_CHANNELS
 
@@ -66,34 +66,24 @@ class ClusterService:
         )
 
     async def watch_owners(self, request: pb.WatchOwnersRequest, context: Context) -> None:
-        """Stream the owners of all channels, then the changes.
-
-        A response has the differences from the previous one: changes that cancel each other in between are not sent.
-        """
+        """Stream the owners of all channels, then the changes."""
         ownership, looks = self._ownership, Looks.of(self._node, context)
-        table = Table(ownership.names, ownership.changes, OF_CHANNELS, self._visible_owner)
+        table = Table(
+            ownership.names,
+            ownership.changes,
+            OF_CHANNELS,
+            self._visible_owner,
+            version=lambda: ownership.nodes_version,
+        )
         heartbeats = Heartbeats(request.heartbeat_interval_ms)
-        interval_ms = heartbeats.interval_ms
-        with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
-            while True:
-                self._node.admission.check_serving()
-                changed.clear()
-                difference = await watch.difference(ownership.nodes_version)
-                if difference is not None:
-                    async for page, is_last in wire_pages(difference.new, _owner_and_looks, looks):
-                        gone = difference.gone if is_last else ()
-                        response = pb.WatchOwnersResponse(
-                            owners=page, gone=gone, is_complete=is_last, heartbeat_interval_ms=interval_ms
-                        )
-                        await context.write(response.SerializeToString())
-                        heartbeats.sent()
-                elif heartbeats.is_due:
-                    heartbeat = pb.WatchOwnersResponse(heartbeat_interval_ms=interval_ms)
-                    await context.write(heartbeat.SerializeToString())
-                    heartbeats.sent()
-                await heartbeats.wait(changed)
-                # Thousands of watches wake at once.
-                await looks.turn()
+
+        async def write(page: Sequence[pb.ChannelOwner], gone: Sequence[str], is_last: bool) -> None:
+            response = pb.WatchOwnersResponse(
+                owners=page, gone=gone, is_complete=is_last, heartbeat_interval_ms=heartbeats.interval_ms
+            )
+            await context.write(response.SerializeToString())
+
+        await self._wakes.stream(table, looks, heartbeats, _owner_and_looks, write)
 
     def _visible_owner(self, channel: str) -> Found[ChannelOwner]:
         """Return the owner of a channel on which, or on whose mailbox, the caller has a permission."""

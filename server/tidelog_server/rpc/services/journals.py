@@ -1,7 +1,6 @@
 """JournalService: apply, list and watch journals."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from typing import Any, Final
 
 from tidelog.v1 import journal_service_pb2 as pb
@@ -20,7 +19,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
-from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, Watch, wire_pages
+from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, wire_pages
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import OF_JOURNALS
 
@@ -67,10 +66,7 @@ class JournalService:
         return journal, selector.terms
 
     async def watch_journals(self, request: pb.WatchJournalsRequest, context: Context) -> None:
-        """Stream the journals that a selector matches, then the changes.
-
-        A response has the differences from the previous one: changes that cancel each other in between are not sent.
-        """
+        """Stream the journals that a selector matches, then the changes."""
         selector, catalog, looks = _selector(request.selector), self._journals.catalog, Looks.of(self._node, context)
 
         def find(name: str) -> Found[Journal]:
@@ -79,27 +75,14 @@ class JournalService:
 
         table = Table(catalog.names, catalog.changes, OF_JOURNALS, find, selector.journals())
         heartbeats = Heartbeats(request.heartbeat_interval_ms)
-        interval_ms = heartbeats.interval_ms
-        with closing(Watch(table, looks, self._node.watch_memory)) as watch, self._wakes.watching() as changed:
-            while True:
-                self._node.admission.check_serving()
-                changed.clear()
-                difference = await watch.difference()
-                if difference is not None:
-                    async for page, is_last in wire_pages(difference.new, _encoded, looks):
-                        gone = difference.gone if is_last else ()
-                        rest = pb.WatchJournalsResponse(
-                            gone=gone, is_complete=is_last, heartbeat_interval_ms=interval_ms
-                        )
-                        await context.write(b"".join((*page, rest.SerializeToString())))
-                        heartbeats.sent()
-                elif heartbeats.is_due:
-                    heartbeat = pb.WatchJournalsResponse(heartbeat_interval_ms=interval_ms)
-                    await context.write(heartbeat.SerializeToString())
-                    heartbeats.sent()
-                await heartbeats.wait(changed)
-                # Thousands of watches wake at once.
-                await looks.turn()
+
+        async def write(page: Sequence[bytes], gone: Sequence[str], is_last: bool) -> None:
+            rest = pb.WatchJournalsResponse(
+                gone=gone, is_complete=is_last, heartbeat_interval_ms=heartbeats.interval_ms
+            )
+            await context.write(b"".join((*page, rest.SerializeToString())))
+
+        await self._wakes.stream(table, looks, heartbeats, _encoded, write)
 
 
 async def _changes(wire: Sequence[Any], looks: Looks) -> list[JournalChange]:
