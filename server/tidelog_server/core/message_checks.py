@@ -1,4 +1,4 @@
-"""Checks of requests on mailboxes: numbers, durations, texts and headers. Pure."""
+"""Checks of requests: numbers; and of requests on mailboxes: durations, texts and headers. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,12 +17,29 @@ MS_PER_YEAR_9999: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 
+_NUMBER: Final = "{field} is {value}"
+
+
+def check_within(value: int, least: int, greatest: int, field: str, text: str = _NUMBER, *, advice: str = "") -> None:
+    """Check a number of a request. Raises InvalidRequestError.
+
+    The error begins with ``text``, which has ``{value}`` and may have ``{field}``, and ends with ``advice``.
+    """
+    if not least <= value <= greatest:
+        begin = text.format(field=field, value=value)
+        raise InvalidRequestError(f"{begin}, expected {least} to {greatest}{advice}", field=field)
+
+
+def check_at_most(value: int, maximum: int, field: str, text: str = _NUMBER, *, advice: str = "") -> None:
+    """Check the upper bound of a number of a request; as ``check_within``. Raises InvalidRequestError."""
+    if value > maximum:
+        begin, verb = text.format(field=field, value=value), "is" if text == _NUMBER else "are"
+        raise InvalidRequestError(f"{begin}, at most {maximum} {verb} allowed{advice}", field=field)
+
+
 def check_count(field_name: str, count: int) -> None:
     """Check the number of values of a request. Raises InvalidRequestError."""
-    if not 1 <= count <= MAX_MAILBOX_BATCH:
-        raise InvalidRequestError(
-            f"the request has {count} {field_name}, expected 1 to {MAX_MAILBOX_BATCH}", field=field_name
-        )
+    check_within(count, 1, MAX_MAILBOX_BATCH, field_name, "the request has {value} {field}")
 
 
 def check_ms(label: str, ms: int, max_ms: int) -> None:

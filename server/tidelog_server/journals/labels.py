@@ -17,6 +17,7 @@ from tidelog_server.core.limits import (
     MAX_LABEL_VALUE_CHARACTERS,
     MIN_LABEL_NAME_CHARACTERS,
 )
+from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.core.names import TOKEN_CHARACTERS, shown
 from tidelog_server.core.sorted_names import NamePattern
 
@@ -64,12 +65,13 @@ def check_labels(labels: Iterable[tuple[str, str]]) -> Labels:
             raise InvalidRequestError(f"label '{name}' has {len(several)} values: {limit}", field="labels")
     _check_types(values)
     size = sum(len(name) + len(value) for name, value in checked)
-    if size > MAX_JOURNAL_LABELS_BYTES:
-        raise InvalidRequestError(
-            f"the labels of a journal have {size} bytes, at most {MAX_JOURNAL_LABELS_BYTES} are allowed: use fewer or "
-            "shorter ones",
-            field="labels",
-        )
+    check_at_most(
+        size,
+        MAX_JOURNAL_LABELS_BYTES,
+        "labels",
+        "the labels of a journal have {value} bytes",
+        advice=": use fewer or shorter ones",
+    )
     return checked
 
 

@@ -19,6 +19,7 @@ from tidelog_server.core.errors import (
     VchannelNotInTransactionError,
 )
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
+from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.core.shares import FloorTable, floors_of
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import TxnOutcome
@@ -152,11 +153,9 @@ class Transactions:
         """
         admission = self._node.admission
         admission.check()
-        if len(targets) > MAX_TXN_VCHANNELS:
-            raise InvalidRequestError(
-                f"the transaction has {len(targets)} vchannels, at most {MAX_TXN_VCHANNELS} are allowed: name fewer",
-                field="vchannels",
-            )
+        check_at_most(
+            len(targets), MAX_TXN_VCHANNELS, "vchannels", "the transaction has {value} vchannels", advice=": name fewer"
+        )
         if keepalive_us and not MIN_KEEPALIVE_US <= keepalive_us <= MAX_KEEPALIVE_US:
             raise InvalidRequestError(
                 f"the keepalive is {keepalive_us} us, expected {MIN_KEEPALIVE_US} to {MAX_KEEPALIVE_US}, or 0 for the "

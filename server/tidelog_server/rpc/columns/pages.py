@@ -10,6 +10,7 @@ from tidelog.wire import protowire, scan_response
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, WalNameMismatchError
 from tidelog_server.core.limits import MAX_FILTER_TYPES, MAX_FILTERS_PER_SCAN
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.ticks import MAX_TICK, Tick, decode_message_id
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 from tidelog_server.log.scan.scanner import Page, Piece
@@ -24,10 +25,7 @@ class Filters:
     """The filters of a scan, combined: a message passes if it passes all of them."""
 
     def __init__(self, filters: Sequence[wal_service_pb2.DeliverFilter]) -> None:
-        if len(filters) > MAX_FILTERS_PER_SCAN:
-            raise InvalidRequestError(
-                f"the scan has {len(filters)} filters, at most {MAX_FILTERS_PER_SCAN} are allowed", field="filters"
-            )
+        check_at_most(len(filters), MAX_FILTERS_PER_SCAN, "filters", "the scan has {value} filters")
         self.first_tick = 0
         self.message_types: frozenset[int] | None = None
         # Types for broadcasts: only filters with ``hides_broadcasts`` hide them.
@@ -45,10 +43,7 @@ class Filters:
 
     def _add_types(self, wanted: wal_service_pb2.MessageTypes) -> None:
         types = wanted.types
-        if not 1 <= len(types) <= MAX_FILTER_TYPES:
-            raise InvalidRequestError(
-                f"a type filter names {len(types)} types, expected 1 to {MAX_FILTER_TYPES}", field="message_types"
-            )
+        check_within(len(types), 1, MAX_FILTER_TYPES, "message_types", "a type filter names {value} types")
         found = frozenset(types)
         self.message_types = found if self.message_types is None else self.message_types & found
         if wanted.hides_broadcasts:
@@ -204,6 +199,5 @@ def bounded(value: int, default: int, minimum: int, maximum: int, name: str) -> 
     """Return ``value``, or ``default`` for 0. Raises InvalidRequestError if it is not in [minimum, maximum]."""
     if value == 0:
         return default
-    if not minimum <= value <= maximum:
-        raise InvalidRequestError(f"{name} is {value}, expected {minimum} to {maximum}, or 0", field=name)
+    check_within(value, minimum, maximum, name, advice=", or 0")
     return value

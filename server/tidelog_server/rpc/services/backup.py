@@ -2,8 +2,8 @@
 
 from tidelog.v1 import backup_service_pb2 as pb
 from tidelog_server.backup.checkpoints import Checkpoints, CheckpointState
-from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import DEFAULT_CHECKPOINT_LEASE_MS, MAX_CHECKPOINT_LEASE_MS, MIN_CHECKPOINT_LEASE_MS
+from tidelog_server.core.message_checks import check_within
 from tidelog_server.rpc.context import Context
 
 
@@ -16,11 +16,7 @@ class BackupService:
     async def create_checkpoint(self, request: pb.CreateCheckpointRequest, _: Context) -> pb.CreateCheckpointResponse:
         """Create a checkpoint of the log."""
         lease_ms = request.lease_ms or DEFAULT_CHECKPOINT_LEASE_MS
-        if not MIN_CHECKPOINT_LEASE_MS <= lease_ms <= MAX_CHECKPOINT_LEASE_MS:
-            raise InvalidRequestError(
-                f"lease_ms is {lease_ms}, expected {MIN_CHECKPOINT_LEASE_MS} to {MAX_CHECKPOINT_LEASE_MS}, or 0",
-                field="lease_ms",
-            )
+        check_within(lease_ms, MIN_CHECKPOINT_LEASE_MS, MAX_CHECKPOINT_LEASE_MS, "lease_ms", advice=", or 0")
         return pb.CreateCheckpointResponse(checkpoint=_described(await self._checkpoints.create(lease_ms)))
 
     async def keep_checkpoint(self, request: pb.KeepCheckpointRequest, _: Context) -> pb.KeepCheckpointResponse:

@@ -12,6 +12,7 @@ from tidelog_server.blobs.store import KeyAlgorithm
 from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError, BlobTooLargeError, LockUnknownError
 from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES, UPLOAD_IDLE_S
+from tidelog_server.core.message_checks import check_within
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.mailboxes import Mailboxes
@@ -119,10 +120,7 @@ class BlobService:
         self, request: pb.UpdateBlobRefCountRequest, _: Context
     ) -> pb.UpdateBlobRefCountResponse:
         """Change the number of references of a blob."""
-        if not -MAX_BLOB_REFERENCES <= request.delta <= MAX_BLOB_REFERENCES:
-            raise InvalidRequestError(
-                f"delta is {request.delta}, expected -{MAX_BLOB_REFERENCES} to {MAX_BLOB_REFERENCES}", field="delta"
-            )
+        check_within(request.delta, -MAX_BLOB_REFERENCES, MAX_BLOB_REFERENCES, "delta")
         access = current_access()
         may_lower_old = access is not None and access.may((Verb.ADMIN_WRITE,), EVERYTHING)
         storer = self._blobs.storer(current_tenant(), may_lower_old=may_lower_old)

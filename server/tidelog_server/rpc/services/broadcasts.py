@@ -30,6 +30,7 @@ from tidelog_server.core.limits import (
     MAX_RESOURCE_KEYS,
     MAX_RESOURCE_WAIT_MS,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
@@ -260,10 +261,7 @@ def _key_name(key: pb.ResourceKey) -> KeyName:
 
 
 def _check_vchannels(names: Sequence[str]) -> None:
-    if not 1 <= len(names) <= MAX_BROADCAST_VCHANNELS:
-        raise InvalidRequestError(
-            f"the request names {len(names)} vchannels, expected 1 to {MAX_BROADCAST_VCHANNELS}", field="vchannels"
-        )
+    check_within(len(names), 1, MAX_BROADCAST_VCHANNELS, "vchannels", "the request names {value} vchannels")
 
 
 def _check_id(broadcast_id: int) -> None:
@@ -277,11 +275,9 @@ def _check_tick(tick: int, field: str) -> None:
 
 
 def _check_at_most(value: int, maximum: int, field: str) -> None:
-    if value > maximum:
-        raise InvalidRequestError(f"{field} is {value}, at most {maximum} is allowed", field=field)
+    check_at_most(value, maximum, field)
 
 
 def _check_text(text: str, max_bytes: int, field: str) -> None:
     size_bytes = len(text.encode())
-    if not 1 <= size_bytes <= max_bytes:
-        raise InvalidRequestError(f"{field} has {size_bytes} bytes, expected 1 to {max_bytes}", field=field)
+    check_within(size_bytes, 1, max_bytes, field, "{field} has {value} bytes")

@@ -14,6 +14,7 @@ from tidelog_server.core.limits import (
     MAX_OWNER_FIELD_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import (
     RESERVED_PREFIX,
     check_channel_name,
@@ -47,15 +48,10 @@ class ChannelService:
             raise InvalidRequestError("set either names or a number greater than 0, not both", field="names")
         if request.names:
             _check_names(request.names)
-        elif request.number > MAX_CHANNELS_PER_REQUEST:
-            raise InvalidRequestError(
-                f"number is {request.number}, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="number"
-            )
+        else:
+            check_within(request.number, 1, MAX_CHANNELS_PER_REQUEST, "number")
         vchannels = request.vchannels or 1
-        if vchannels > MAX_VCHANNELS_PER_CHANNEL:
-            raise InvalidRequestError(
-                f"vchannels is {vchannels}, expected 1 to {MAX_VCHANNELS_PER_CHANNEL}", field="vchannels"
-            )
+        check_within(vchannels, 1, MAX_VCHANNELS_PER_CHANNEL, "vchannels")
         retention = request.retention
         states = await self._lifecycle.create(
             request.names,
@@ -129,10 +125,7 @@ def _check_readable(name: str) -> str:
 
 
 def _check_names(names: Sequence[str], check: Callable[[str], str] = check_channel_name) -> None:
-    if not 1 <= len(names) <= MAX_CHANNELS_PER_REQUEST:
-        raise InvalidRequestError(
-            f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
-        )
+    check_within(len(names), 1, MAX_CHANNELS_PER_REQUEST, "names", "the request names {value} channels")
     for name in names:
         check(name)
     if len(set(names)) < len(names):
@@ -142,10 +135,7 @@ def _check_names(names: Sequence[str], check: Callable[[str], str] = check_chann
 def _owner(owner: pb.OwnerDescription) -> Owner:
     for field in ("role", "address", "description_text"):
         size = len(getattr(owner, field).encode())
-        if size > MAX_OWNER_FIELD_BYTES:
-            raise InvalidRequestError(
-                f"the owner's {field} has {size} bytes, at most {MAX_OWNER_FIELD_BYTES} are allowed", field=field
-            )
+        check_at_most(size, MAX_OWNER_FIELD_BYTES, field, "the owner's {field} has {value} bytes")
     return Owner(owner.role, owner.address, owner.description_text)
 
 

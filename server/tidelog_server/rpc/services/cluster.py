@@ -7,9 +7,9 @@ from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.channels.ownership import Ownership
 from tidelog_server.cluster.cluster import Cluster
-from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.cluster import NotLeaderError
 from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_TICK_RANGE
+from tidelog_server.core.message_checks import check_within
 from tidelog_server.core.names import check_existing_channel_name, is_mailbox_channel
 from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.log.node import LogNode
@@ -94,8 +94,7 @@ class ClusterService:
         self, request: pb.AllocateTickRangeRequest, _: Context
     ) -> pb.AllocateTickRangeResponse:
         """Allocate ticks to another node."""
-        if not 1 <= request.count <= MAX_TICK_RANGE:
-            raise InvalidRequestError(f"count is {request.count}, expected 1 to {MAX_TICK_RANGE}", field="count")
+        check_within(request.count, 1, MAX_TICK_RANGE, "count")
         if self._cluster is None:
             raise NotLeaderError(node_id="", address="")
         first_tick = await self._cluster.hand_out(request.count)
@@ -117,10 +116,7 @@ def _owner_and_looks(owner: ChannelOwner) -> Found[pb.ChannelOwner]:
 
 
 def _check_names(names: Any) -> None:
-    if not 1 <= len(names) <= MAX_CHANNELS_PER_REQUEST:
-        raise InvalidRequestError(
-            f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
-        )
+    check_within(len(names), 1, MAX_CHANNELS_PER_REQUEST, "names", "the request names {value} channels")
     for name in names:
         if not is_mailbox_channel(name):
             check_existing_channel_name(name)

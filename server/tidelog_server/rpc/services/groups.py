@@ -9,6 +9,7 @@ from tidelog_server.core.limits import (
     MAX_COMMITS_PER_REQUEST,
     MAX_GROUP_CHANNELS_PER_REQUEST,
 )
+from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.core.names import check_group_name, parse_vchannel_name
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.groups.groups import Groups
@@ -143,11 +144,7 @@ class GroupService:
 
 
 def _check_channels(names: Sequence[str]) -> None:
-    if len(names) > MAX_GROUP_CHANNELS_PER_REQUEST:
-        raise InvalidRequestError(
-            f"the request names {len(names)} channels, at most {MAX_GROUP_CHANNELS_PER_REQUEST} are allowed",
-            field="channels",
-        )
+    check_at_most(len(names), MAX_GROUP_CHANNELS_PER_REQUEST, "channels", "the request names {value} channels")
     for name in names:
         parse_vchannel_name(name)
     if len(set(names)) < len(names):

@@ -24,6 +24,7 @@ from tidelog_server.core.limits import (
     MAX_TXN_VCHANNELS,
     PARSE_STEP_BYTES,
 )
+from tidelog_server.core.message_checks import check_within
 from tidelog_server.log.batch import NO_FENCING_TOKEN, UNCONDITIONAL, AppendOptions, Conditions
 from tidelog_server.rpc.requests import merge_in_steps
 from tidelog_server.txn.inline import TxnPart
@@ -183,10 +184,7 @@ def _parse_part(encoded: memoryview, transaction: TransactionRequest) -> PartReq
 
 def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes: int, max_bytes: int) -> None:
     """Validate a transaction without looking up its vchannels. Raises InvalidRequestError or a subclass."""
-    if not 1 <= len(parts) <= MAX_TXN_VCHANNELS:
-        raise InvalidRequestError(
-            f"the transaction has {len(parts)} parts or more, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
-        )
+    check_within(len(parts), 1, MAX_TXN_VCHANNELS, "parts", "the transaction has {value} parts or more")
     if options.conditions is not UNCONDITIONAL:
         raise InvalidRequestError(
             "the options of a transaction have a condition: set it in the part of the vchannel that it is for",

@@ -11,6 +11,7 @@ from tidelog_server.core.limits import (
     MAX_JOURNALS_PER_REQUEST,
     MAX_SELECTOR_TERMS,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import check_journal_name
 from tidelog_server.journals.catalog import ANY_REVISION, Journal, JournalChange
 from tidelog_server.journals.journals import Journals
@@ -86,10 +87,7 @@ class JournalService:
 
 
 async def _changes(wire: Sequence[Any], looks: Looks) -> list[JournalChange]:
-    if not 1 <= len(wire) <= MAX_JOURNALS_PER_REQUEST:
-        raise InvalidRequestError(
-            f"the request has {len(wire)} changes, expected 1 to {MAX_JOURNALS_PER_REQUEST}", field="changes"
-        )
+    check_within(len(wire), 1, MAX_JOURNALS_PER_REQUEST, "changes", "the request has {value} changes")
     changes = []
     for each in wire:
         changes.append(_change(each))
@@ -121,11 +119,9 @@ def _change(wire: Any) -> JournalChange:
 
 
 def _selector(wire: Any) -> Selector:
-    if len(wire.include) + len(wire.exclude) > MAX_SELECTOR_TERMS:
-        raise InvalidRequestError(
-            f"the selector has {len(wire.include) + len(wire.exclude)} terms, at most {MAX_SELECTOR_TERMS} are allowed",
-            field="selector",
-        )
+    check_at_most(
+        len(wire.include) + len(wire.exclude), MAX_SELECTOR_TERMS, "selector", "the selector has {value} terms"
+    )
     selector = Selector(_terms(wire.include), _terms(wire.exclude))
     selector.check()
     return selector

@@ -24,6 +24,7 @@ from tidelog_server.core.limits import (
     MAX_RELEASE_WITHIN_MS,
     MIN_LEASE_MS,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import check_existing_channel_name, check_group_name
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
@@ -110,19 +111,14 @@ class MemberCall(Duplex):
             for channel in join.channels:
                 access.require(Verb.READ, channel)
         self._group = check_group_name(join.group)
-        if not 1 <= len(join.channels) <= MAX_GROUP_CHANNELS_PER_REQUEST:
-            raise InvalidRequestError(
-                f"the member names {len(join.channels)} channels, expected 1 to {MAX_GROUP_CHANNELS_PER_REQUEST}",
-                field="channels",
-            )
+        check_within(
+            len(join.channels), 1, MAX_GROUP_CHANNELS_PER_REQUEST, "channels", "the member names {value} channels"
+        )
         for field, text, maximum in (
             ("member_id", join.member_id, MAX_MEMBER_ID_BYTES),
             ("description", join.description, MAX_MEMBER_DESCRIPTION_BYTES),
         ):
-            if len(text.encode()) > maximum:
-                raise InvalidRequestError(
-                    f"the member's {field} has {len(text.encode())} bytes, at most {maximum} are allowed", field=field
-                )
+            check_at_most(len(text.encode()), maximum, field, "the member's {field} has {value} bytes")
         return JoinTerms(
             join.member_id or secrets.token_hex(_MEMBER_ID_BYTES),
             join.description,
@@ -155,11 +151,9 @@ class MemberCall(Duplex):
         self._answers.append(answer)
         self._hold(0)
         try:
-            if not 1 <= len(commit.positions) <= MAX_COMMITS_PER_REQUEST:
-                raise InvalidRequestError(
-                    f"the commit has {len(commit.positions)} positions, expected 1 to {MAX_COMMITS_PER_REQUEST}",
-                    field="positions",
-                )
+            check_within(
+                len(commit.positions), 1, MAX_COMMITS_PER_REQUEST, "positions", "the commit has {value} positions"
+            )
             member_id = self._session.member.member_id
             if self._session.is_over:
                 raise self._why_over()

@@ -17,6 +17,7 @@ from tidelog_server.core.limits import (
     MAX_WATERMARK_INTERVAL_MS,
     MIN_WATERMARK_INTERVAL_MS,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.scan.planner import PlanRequest, ScanPlanner
@@ -93,10 +94,7 @@ class ScanCalls:
         """Choose an end tick, and divide the range before it into splits."""
         check_tick(request.begin_tick, "begin_tick")
         check_tick(request.end_tick, "end_tick")
-        if request.min_splits > MAX_SPLITS:
-            raise InvalidRequestError(
-                f"min_splits is {request.min_splits}, at most {MAX_SPLITS} is allowed", field="min_splits"
-            )
+        check_at_most(request.min_splits, MAX_SPLITS, "min_splits")
         targets = [self._directory.find_to_read(name) for name in request.vchannels]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         if request.created_ticks and len(request.created_ticks) != len(targets):
@@ -177,9 +175,6 @@ def _plan(request: pb.ScanRequest, filters: Filters) -> ScanPlan:
 
 
 def _check_sources(count: int, distinct: int) -> None:
-    if not 1 <= count <= MAX_SOURCES_PER_SCAN:
-        raise InvalidRequestError(
-            f"the request names {count} vchannels, expected 1 to {MAX_SOURCES_PER_SCAN}", field="vchannels"
-        )
+    check_within(count, 1, MAX_SOURCES_PER_SCAN, "vchannels", "the request names {value} vchannels")
     if distinct < count:
         raise InvalidRequestError("the request names a vchannel twice", field="vchannels")

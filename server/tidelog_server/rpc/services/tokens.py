@@ -7,6 +7,7 @@ from tidelog_server.core.limits import (
     MAX_TOKEN_DESCRIPTION_BYTES,
     MAX_TOKEN_LIFETIME_MS,
 )
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import is_plain, shown
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
@@ -28,12 +29,14 @@ class TokenService:
     async def create_token(self, request: pb.CreateTokenRequest, _: Context) -> pb.CreateTokenResponse:
         """Create a token."""
         size_bytes = len(request.description.encode())
-        if not 1 <= size_bytes <= MAX_TOKEN_DESCRIPTION_BYTES:
-            raise InvalidRequestError(
-                f"the description has {size_bytes} bytes, expected 1 to {MAX_TOKEN_DESCRIPTION_BYTES}: name the owner "
-                "of the token",
-                field="description",
-            )
+        check_within(
+            size_bytes,
+            1,
+            MAX_TOKEN_DESCRIPTION_BYTES,
+            "description",
+            "the description has {value} bytes",
+            advice=": name the owner of the token",
+        )
         if not is_plain(request.description):
             raise InvalidRequestError(
                 f"the description '{shown(request.description)}' has control or format characters, or blanks at its "
@@ -41,10 +44,7 @@ class TokenService:
                 field="description",
             )
         lifetime_ms = request.lifetime_ms or DEFAULT_TOKEN_LIFETIME_MS
-        if lifetime_ms > MAX_TOKEN_LIFETIME_MS:
-            raise InvalidRequestError(
-                f"lifetime_ms is {lifetime_ms}, at most {MAX_TOKEN_LIFETIME_MS} is allowed", field="lifetime_ms"
-            )
+        check_at_most(lifetime_ms, MAX_TOKEN_LIFETIME_MS, "lifetime_ms")
         try:
             grants = parse_grants(request.grants)
         except GrantError as error:

@@ -9,6 +9,7 @@ from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
+from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.groups.groups import Groups
@@ -170,12 +171,14 @@ class TransactionService:
     async def abort_txn(self, request: pb.AbortTxnRequest, _: Context) -> pb.AbortTxnResponse:
         """Abort a transaction on behalf of an operator."""
         size_bytes = len(request.reason.encode())
-        if not 1 <= size_bytes <= MAX_OWNER_FIELD_BYTES:
-            raise InvalidRequestError(
-                f"the reason has {size_bytes} bytes, expected 1 to {MAX_OWNER_FIELD_BYTES}: say why the transaction "
-                "is aborted",
-                field="reason",
-            )
+        check_within(
+            size_bytes,
+            1,
+            MAX_OWNER_FIELD_BYTES,
+            "reason",
+            "the reason has {value} bytes",
+            advice=": say why the transaction is aborted",
+        )
         self._transactions.abort(_txn_id(request), request.reason)
         return pb.AbortTxnResponse()
 
@@ -260,10 +263,7 @@ def _prepared(wire: Sequence[pb.PreparedTxn]) -> list[PreparedTxn]:
     Raises:
         InvalidRequestError: There are more than MAX_PREPARED_TXNS, one occurs twice, or one has no id.
     """
-    if len(wire) > MAX_PREPARED_TXNS:
-        raise InvalidRequestError(
-            f"the request names {len(wire)} transactions, at most {MAX_PREPARED_TXNS} are allowed", field="txns"
-        )
+    check_at_most(len(wire), MAX_PREPARED_TXNS, "txns", "the request names {value} transactions")
     principal = current_principal()
     txns = {_txn_id(each): PreparedTxn(each.txn_id, Caller(principal, each.client_id)) for each in wire}
     if len(txns) < len(wire):

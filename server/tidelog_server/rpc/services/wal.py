@@ -5,6 +5,7 @@ from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
+from tidelog_server.core.message_checks import check_within
 from tidelog_server.core.names import is_system_channel
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
@@ -29,8 +30,7 @@ class WalService:
     async def allocate_ticks(self, request: pb.AllocateTicksRequest, _: Context) -> pb.AllocateTicksResponse:
         """Allocate ticks."""
         count = request.count or 1
-        if count > MAX_TICKS_PER_REQUEST:
-            raise InvalidRequestError(f"count is {count}, expected 1 to {MAX_TICKS_PER_REQUEST}", field="count")
+        check_within(count, 1, MAX_TICKS_PER_REQUEST, "count")
         self._node.admission.check_storage()
         if (access := current_access()) is not None:
             access.quota.charge_ticks(count)

@@ -8,7 +8,7 @@ from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH
 from tidelog_server.core.mailboxes import MessageState
-from tidelog_server.core.message_checks import check_count
+from tidelog_server.core.message_checks import check_at_most, check_count
 from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
 from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.mailboxes.dead_letters import MOVE_MESSAGES
@@ -332,7 +332,4 @@ class MessageCalls:
 
 
 def _check_ids(ids: Sized) -> None:
-    if len(ids) > MAX_MAILBOX_BATCH:
-        raise InvalidRequestError(
-            f"the request names {len(ids)} messages, at most {MAX_MAILBOX_BATCH} are allowed", field="ids"
-        )
+    check_at_most(len(ids), MAX_MAILBOX_BATCH, "ids", "the request names {value} messages")

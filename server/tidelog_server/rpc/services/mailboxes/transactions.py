@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.log.protocols import NOTHING_JOINED, Joined
 from tidelog_server.mailboxes.joint import JointPart, JointStep
@@ -88,11 +88,7 @@ class MailboxTransactions:
             return NOTHING_JOINED
         total = sum(len(each.messages) + len(each.bodies) for each in sends)
         total += sum(len(each.confirmed) + len(each.rejected) for each in acks)
-        if total > MAX_MAILBOX_BATCH:
-            raise InvalidRequestError(
-                f"the transaction has {total} messages and locks of mailboxes, at most {MAX_MAILBOX_BATCH} are allowed",
-                field="sends",
-            )
+        check_at_most(total, MAX_MAILBOX_BATCH, "sends", "the transaction has {value} messages and locks of mailboxes")
         await self._calls.bodies.prepare(sends)
         parts: dict[str, _Part] = {}
         for ack in acks:

@@ -12,7 +12,7 @@ from tidelog_server.core.limits import (
     MAX_MAILBOX_BATCH,
 )
 from tidelog_server.core.mailboxes import MessageState
-from tidelog_server.core.message_checks import check_header_count
+from tidelog_server.core.message_checks import check_header_count, check_within
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.mailboxes.events import Sent
 from tidelog_server.mailboxes.operations import Fetched, LockFailures, Outgoing, Rejection, SentIds
@@ -60,8 +60,7 @@ def fetch_limits(request: pb.FetchRequest) -> tuple[int, int, float]:
     """Return the number of messages, the bytes and the seconds of a fetch. Raises InvalidRequestError."""
     count = limit_of("max_messages", request.max_messages, 1, MAX_MAILBOX_BATCH)
     size_bytes = limit_of("max_bytes", request.max_bytes, DEFAULT_FETCH_BYTES, MAX_FETCH_BYTES)
-    if not 0 <= request.wait_ms <= MAX_FETCH_WAIT_MS:
-        raise InvalidRequestError(f"wait_ms is {request.wait_ms}, expected 0 to {MAX_FETCH_WAIT_MS}", field="wait_ms")
+    check_within(request.wait_ms, 0, MAX_FETCH_WAIT_MS, "wait_ms")
     return count, size_bytes, request.wait_ms / 1_000
 
 
