@@ -12,7 +12,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -40,7 +40,6 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.nodes import is_node_id
 
-_DEFAULT_LIMITS = Limits()
 # An IPv6 address is in brackets; without them, its last part could be the port.
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 
@@ -148,80 +147,63 @@ class ClusterSettings(Section):
     start_timeout_s: float = Field(60.0, gt=0, le=86_400, description="maximum seconds that a start waits for etcd")
 
 
+def _limit(name: str, description: str, **bounds: Any) -> Any:
+    """Return the field of a limit, whose default is that of ``Limits``."""
+    default = getattr(Limits(), name)
+    return Field(ByteSize(default) if "bytes" in name else default, description=description, **bounds)
+
+
 class LimitSettings(Section):
     """``[limits]``: upper bounds; bytes as a number or with a unit such as ``8MiB``."""
 
-    max_message_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_message_bytes), gt=0, description="maximum bytes of a message's payload"
+    max_message_bytes: Bytes = _limit("max_message_bytes", "maximum bytes of a message's payload", gt=0)
+    max_batch_bytes: Bytes = _limit("max_batch_bytes", "maximum bytes of a batch", gt=0)
+    max_in_flight_bytes_per_stream: Bytes = _limit(
+        "max_in_flight_bytes_per_stream", "maximum unacknowledged bytes per append stream", gt=0
     )
-    max_batch_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_batch_bytes), gt=0, description="maximum bytes of a batch"
+    max_in_flight_bytes: Bytes = _limit("max_in_flight_bytes", "maximum unacknowledged bytes on the server", gt=0)
+    max_unread_bytes: Bytes = _limit(
+        "max_unread_bytes",
+        "maximum bytes of scan responses that clients have not read; a third per principal",
+        ge=MAX_RESPONSE_BYTES,
     )
-    max_in_flight_bytes_per_stream: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes_per_stream),
+    max_open_streams: int = _limit("max_open_streams", "maximum open streams on the server", gt=0)
+    max_open_streams_per_principal: int = _limit(
+        "max_open_streams_per_principal",
+        "maximum open streams per principal; per address if authentication is off",
         gt=0,
-        description="maximum unacknowledged bytes per append stream",
     )
-    max_in_flight_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes), gt=0, description="maximum unacknowledged bytes on the server"
+    tail_ring_bytes: Bytes = _limit(
+        "tail_ring_bytes", "bytes of memory for the newest messages, read by following scans", gt=0
     )
-    max_unread_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_unread_bytes), ge=MAX_RESPONSE_BYTES,
-        description="maximum bytes of scan responses that clients have not read; a third per principal",
-    )  # fmt: skip
-    max_open_streams: int = Field(
-        _DEFAULT_LIMITS.max_open_streams, gt=0, description="maximum open streams on the server"
+    min_free_disk_bytes: Bytes = _limit(
+        "min_free_disk_bytes", "free disk space in bytes below which appends are refused", ge=0
     )
-    max_open_streams_per_principal: int = Field(
-        _DEFAULT_LIMITS.max_open_streams_per_principal, gt=0,
-        description="maximum open streams per principal; per address if authentication is off",
-    )  # fmt: skip
-    tail_ring_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.tail_ring_bytes),
-        gt=0,
-        description="bytes of memory for the newest messages, read by following scans",
-    )
-    min_free_disk_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.min_free_disk_bytes),
-        ge=0,
-        description="free disk space in bytes below which appends are refused",
-    )
-
-    max_txn_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_txn_bytes), gt=0, description="maximum bytes of a transaction, staged on disk"
-    )
-    max_staged_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_staged_bytes),
-        gt=0,
-        description="maximum bytes of all open transactions, staged on disk",
-    )
-    max_open_txns: int = Field(
-        _DEFAULT_LIMITS.max_open_txns, gt=0, description="maximum open transactions on the server"
-    )
-    max_open_txns_per_client: int = Field(
-        _DEFAULT_LIMITS.max_open_txns_per_client, gt=0, description="maximum open transactions per client"
-    )
-    txn_keepalive_ms: int = Field(
-        _DEFAULT_LIMITS.txn_keepalive_ms,
+    max_txn_bytes: Bytes = _limit("max_txn_bytes", "maximum bytes of a transaction, staged on disk", gt=0)
+    max_staged_bytes: Bytes = _limit("max_staged_bytes", "maximum bytes of all open transactions, staged on disk", gt=0)
+    max_open_txns: int = _limit("max_open_txns", "maximum open transactions on the server", gt=0)
+    max_open_txns_per_client: int = _limit("max_open_txns_per_client", "maximum open transactions per client", gt=0)
+    txn_keepalive_ms: int = _limit(
+        "txn_keepalive_ms",
+        "default keepalive of transactions: milliseconds without a call until one is aborted",
         gt=0,
         le=MAX_KEEPALIVE_US // 1_000,
-        description="default keepalive of transactions: milliseconds without a call until one is aborted",
     )
-    max_principal_percent: int = Field(
-        _DEFAULT_LIMITS.max_principal_percent,
+    max_principal_percent: int = _limit(
+        "max_principal_percent",
+        "maximum share of each limited number that one principal may use, in percent, 1 to 100",
         gt=0,
         le=WHOLE_PERCENT,
-        description="maximum share of each limited number that one principal may use, in percent, 1 to 100",
     )
-    max_mailbox_messages: int = Field(
-        _DEFAULT_LIMITS.max_mailbox_messages, gt=0,
-        description="maximum messages in all mailboxes of the server; about 100 bytes of memory each",
-    )  # fmt: skip
-    max_mailbox_memory_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_mailbox_memory_bytes), gt=0,
-        description="maximum memory of what all mailboxes of the server hold: messages without their bodies, "
+    max_mailbox_messages: int = _limit(
+        "max_mailbox_messages", "maximum messages in all mailboxes of the server; about 100 bytes of memory each", gt=0
+    )
+    max_mailbox_memory_bytes: Bytes = _limit(
+        "max_mailbox_memory_bytes",
+        "maximum memory of what all mailboxes of the server hold: messages without their bodies, "
         "deduplication keys, groups, leases, ended locks, and blobs without their bytes",
-    )  # fmt: skip
+        gt=0,
+    )
 
     def to_limits(self) -> Limits:
         """Return the limits for the layers below. Call only if ``broken_relations`` yields nothing."""
