@@ -32,9 +32,9 @@ DIES_WITHIN_S = 60.0
 PARTS = 3
 # Failpoints, and the greatest number of hits until a server dies.
 POINTS = {
-    Failpoint.MAILBOX_STEP_SUBMITTED: 60,
-    Failpoint.MAILBOX_SNAPSHOT_PAGE: 25,
-    Failpoint.MAILBOX_COPIED: 6,
+    Failpoint.FOLD_STEP_SUBMITTED: 60,
+    Failpoint.FOLD_SNAPSHOT_PAGE: 25,
+    Failpoint.FOLD_COPIED: 6,
     Failpoint.MAILBOX_JOINT_SUBMITTED: 3,
     Failpoint.MAILBOX_MOVED: 3,
     Failpoint.BEFORE_WRITE: 50,

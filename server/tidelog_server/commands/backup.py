@@ -218,7 +218,7 @@ def _restore(
     from tidelog_server.backup.restore_to_tick import RestoreReport, replay
     from tidelog_server.mailboxes.at_tick import MailboxHistory
     from tidelog_server.node import start_check
-    from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+    from tidelog_server.rpc.columns.fold_events import FoldEvents
 
     facts = manifest.facts
     common = {"backup": manifest.backup_id, "folder": str(target)}
@@ -231,7 +231,7 @@ def _restore(
 
     def fill(path: Path) -> None:
         source = backups.data_path(manifest.backup_id)
-        history = MailboxHistory(MailboxEvents())
+        history = MailboxHistory(FoldEvents())
         reports.append(event_loop.run(replay(source, path, last_tick, meter, history, may_empty=may_empty)))
 
     backups.check_files(manifest, meter)

@@ -133,10 +133,10 @@ class Keeper(ABC, Generic[Log, Old]):
 
         # In the step of the first page, no event comes between the state and its snapshot.
         tick, frozen, oldest_place = await log.run(Call(first_page, 1, PAGE_BYTES))
-        hit(Failpoint.MAILBOX_SNAPSHOT_PAGE)
+        hit(Failpoint.FOLD_SNAPSHOT_PAGE)
         for _ in range(1, frozen.pages - 1):
             await log.run(Call(next_page, 1, PAGE_BYTES))
-            hit(Failpoint.MAILBOX_SNAPSHOT_PAGE)
+            hit(Failpoint.FOLD_SNAPSHOT_PAGE)
         # The row of a snapshot of one page is written without an event of its own.
         last = Call(next_page if frozen.pages > 1 else lambda _: None, 1, PAGE_BYTES)
         last.rows = (SNAPSHOTS.row(log.place.vchannel.vchannel_id, tick),)
@@ -178,7 +178,7 @@ class Keeper(ABC, Generic[Log, Old]):
                 await asyncio.sleep(0)
                 continue
             size_bytes, part_bytes = await self._copy(log, part)
-            hit(Failpoint.MAILBOX_COPIED)
+            hit(Failpoint.FOLD_COPIED)
             copied_bytes += size_bytes
             used_bytes += part_bytes
             untrimmed_bytes += size_bytes

@@ -227,7 +227,7 @@ class FoldLog(ABC, Generic[State, Step]):
         self.expect(answers)
         append = Append(entries, True, lambda settled: self.settled(answers, settled), rows=rows)
         self._node.committer.submit(append)
-        hit(Failpoint.MAILBOX_STEP_SUBMITTED)
+        hit(Failpoint.FOLD_STEP_SUBMITTED)
 
     def _execute(self, step: Step, call: Call[Any], answers: Answers) -> bool:
         """Execute an operation; return False if it was refused, or waits."""

@@ -45,44 +45,44 @@ class Mover:
         # Those of them that wait.
         self._waiting: set[Mailbox] = set()
 
-    def look(self, log: Mailbox) -> None:
+    def look(self, mailbox: Mailbox) -> None:
         """Queue a mailbox that has exhausted messages. Called after each step, so it is cheap."""
-        if log.state.exhausted and log.settings.dead_letter and log not in self._waiting:
-            self._wanted.add(log)
+        if mailbox.state.exhausted and mailbox.settings.dead_letter and mailbox not in self._waiting:
+            self._wanted.add(mailbox)
 
     async def run(self) -> None:
         """Move the exhausted messages of queued mailboxes. Never returns."""
         while True:
-            log = await self._wanted.next()
+            mailbox = await self._wanted.next()
             try:
-                await self._move_exhausted(log)
+                await self._move_exhausted(mailbox)
             except TidelogServerError as error:
-                self._retry(log, error)
+                self._retry(mailbox, error)
             else:
-                self._delays_s.pop(log, None)
+                self._delays_s.pop(mailbox, None)
 
-    def _retry(self, log: Mailbox, error: TidelogServerError) -> None:
+    def _retry(self, mailbox: Mailbox, error: TidelogServerError) -> None:
         """Try again later: the messages stay exhausted."""
-        if log.is_closed:
-            self._delays_s.pop(log, None)
+        if mailbox.is_closed:
+            self._delays_s.pop(mailbox, None)
             return
-        delay_s = self._delays_s[log] = min(2 * self._delays_s.get(log, _RETRY_S / 2), _MAX_RETRY_S)
+        delay_s = self._delays_s[mailbox] = min(2 * self._delays_s.get(mailbox, _RETRY_S / 2), _MAX_RETRY_S)
         _log.warning(
-            "dead_letters_not_moved", mailbox=log.name, dead_letter=log.settings.dead_letter, problem=error.message,
-            retry_s=delay_s,
+            "dead_letters_not_moved", mailbox=mailbox.name, dead_letter=mailbox.settings.dead_letter,
+            problem=error.message, retry_s=delay_s,
         )  # fmt: skip
-        self._waiting.add(log)
-        asyncio.get_running_loop().call_later(delay_s, self._look_again, log)
+        self._waiting.add(mailbox)
+        asyncio.get_running_loop().call_later(delay_s, self._look_again, mailbox)
 
-    def _look_again(self, log: Mailbox) -> None:
-        self._waiting.discard(log)
-        self.look(log)
+    def _look_again(self, mailbox: Mailbox) -> None:
+        self._waiting.discard(mailbox)
+        self.look(mailbox)
 
-    async def _move_exhausted(self, log: Mailbox) -> None:
-        while log.state.exhausted and log.settings.dead_letter and not log.is_closed:
-            target = await self._open_by_name(log.settings.dead_letter)
-            ids = list(islice(log.state.exhausted, MOVE_MESSAGES))
-            await self.move(log, target, ids, EventType.DEAD_LETTERED)
+    async def _move_exhausted(self, mailbox: Mailbox) -> None:
+        while mailbox.state.exhausted and mailbox.settings.dead_letter and not mailbox.is_closed:
+            target = await self._open_by_name(mailbox.settings.dead_letter)
+            ids = list(islice(mailbox.state.exhausted, MOVE_MESSAGES))
+            await self.move(mailbox, target, ids, EventType.DEAD_LETTERED)
 
     async def move(self, source: Mailbox, target: Mailbox, message_ids: Sequence[int], kind: EventType) -> int:
         """Move messages that are not leased; return the number of those that were still there.

@@ -19,12 +19,12 @@ class JointPart:
     """What a joint step does to one mailbox.
 
     Attributes:
-        log: The mailbox.
+        mailbox: The mailbox.
         call: What it executes; it must not be refused, because other parts may be executed before it.
         check: Raises TidelogServerError if the part is refused. Its step adds no events.
     """
 
-    log: Mailbox
+    mailbox: Mailbox
     call: Call[Any]
     check: Callable[[Step], None] = lambda _: None
 
@@ -47,7 +47,7 @@ class JointStep:
     """
 
     def __init__(self, parts: Sequence[JointPart]) -> None:
-        assert len({part.log for part in parts}) == len(parts)
+        assert len({part.mailbox for part in parts}) == len(parts)
         for part in parts:
             # Within a transaction, no caller awaits the parts.
             part.call.detach()
@@ -63,13 +63,13 @@ class JointStep:
     async def prepare(self) -> None:
         """End the leases whose time is over."""
         for part in self._parts:
-            await part.log.let_time_pass()
+            await part.mailbox.let_time_pass()
 
     def check(self, base: int) -> None:
         """Raise TidelogServerError if a part is refused with ticks from ``base`` on. Nothing happened then."""
         for part in self._parts:
-            part.log.check_open()
-            part.check(part.log.new_step(base, base))
+            part.mailbox.check_open()
+            part.check(part.mailbox.new_step(base, base))
             base += part.ticks
 
     def enter(self, base: int, first_tick: int) -> list[NewEntry]:
@@ -87,26 +87,26 @@ class JointStep:
             # A bug: some parts have changed, and their entries will not be written.
             calls = [part.call for part in self._parts]
             for part in self._parts:
-                part.log.stop_by_defect(error, calls)
+                part.mailbox.stop_by_defect(error, calls)
             raise
         return entries
 
     def _enter(self, part: JointPart, base: int, txn: TxnSpan) -> list[NewEntry]:
-        log, call = part.log, part.call
-        step = log.begin(base, base + part.events, with_time=False)
+        mailbox, call = part.mailbox, part.call
+        step = mailbox.begin(base, base + part.events, with_time=False)
         answers: Answers = [(call, call.execute(step))]
-        entries = log.finish(step, part.events, txn)
+        entries = mailbox.finish(step, part.events, txn)
         if entries:
-            log.expect(answers)
-            self._pending.append((log, answers))
+            mailbox.expect(answers)
+            self._pending.append((mailbox, answers))
         else:
-            log.answer_later(answers)
+            mailbox.answer_later(answers)
         return entries
 
     def settled(self, append: Append) -> None:
         """Answer the calls of all parts."""
-        for log, answers in self._pending:
-            log.settled(answers, append)
+        for mailbox, answers in self._pending:
+            mailbox.settled(answers, append)
 
     def results(self) -> list[Any]:
         """Return the results of the parts that are known, in order."""

@@ -35,7 +35,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor, methods_of
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.rpc.reflected import reflected_pool
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.backup import BackupService
@@ -206,7 +206,7 @@ class RpcServer:
             add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
             add_reflection(servicer, theirs)
         check_table([*_SERVICES, *others], ROWS)
-        opened = node.open_mailboxes(MailboxEvents())
+        opened = node.open_mailboxes(FoldEvents())
         services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)
         methods = {each: methods_of(each, parts) for each, parts in zip(_SERVICES, services, strict=True)}
         ours = [supervisor.handlers(descriptor, table) for descriptor, table in methods.items()]

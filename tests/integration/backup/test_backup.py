@@ -27,7 +27,7 @@ from tidelog_server.backup.restore_to_tick import RestoreReport, replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_testing.loads.every_table import broadcast_until_killed
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load
 from tidelog_testing.loads.workload import until
@@ -36,7 +36,7 @@ from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.processes import ServerProcess
 
 COUNT = RateMeter(0)
-HISTORY = MailboxHistory(MailboxEvents())
+HISTORY = MailboxHistory(FoldEvents())
 
 
 async def take(server: Server, backups: BackupFolder) -> Manifest:

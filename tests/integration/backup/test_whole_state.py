@@ -30,7 +30,7 @@ from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import RestoreReport, replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.storage.format.data_folder import wal_files
 from tidelog_testing.loads.every_table import (
     BROADCASTS_PER_ROUND,
@@ -330,7 +330,7 @@ def test_a_restored_backup_has_everything(scene: Scene, tmp_path: Path) -> None:
 def restored(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> tuple[RestoreReport, State]:
     """Restore the backup up to the tick of an earlier state; return the report, and what a server on it has."""
     made, target = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("restored") / "log"
-    source, history = scene.backups.data_path(scene.manifest.backup_id), MailboxHistory(MailboxEvents())
+    source, history = scene.backups.data_path(scene.manifest.backup_id), MailboxHistory(FoldEvents())
     report = asyncio.run(replay(source, made, scene.at_tick.tick, COUNT, history))
 
     def fill(path: Path) -> None:

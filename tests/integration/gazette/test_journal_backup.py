@@ -15,12 +15,12 @@ from tidelog_server.backup.restore import restore_copy, restore_with
 from tidelog_server.backup.restore_to_tick import replay
 from tidelog_server.commands.backup import _create
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
 
 COUNT = RateMeter(0)
-HISTORY = MailboxHistory(MailboxEvents())
+HISTORY = MailboxHistory(FoldEvents())
 LABELS = LabelSet.of({"content-type": "text/csv"})
 
 

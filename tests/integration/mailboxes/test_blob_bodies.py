@@ -31,7 +31,7 @@ from tidelog_server.core.limits import MAX_BLOB_BYTES, MIN_BLOB_BODY_BYTES
 from tidelog_server.fold import keeping
 from tidelog_server.fold.calls import Call
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.commands import COMMAND
 from tidelog_testing.servers.secured import secured_server
@@ -454,7 +454,7 @@ async def test_a_restore_to_a_tick_has_a_message_with_its_body_or_neither(tmp_pa
     for number, (tick, expected) in enumerate(((sent, [b"before"]), (later - 1, [b"before", LARGE]))):
         made = tmp_path / f"made{number}"
         made.mkdir()
-        await replay(backups.data_path(manifest.backup_id), made, tick, RateMeter(0), MailboxHistory(MailboxEvents()))
+        await replay(backups.data_path(manifest.backup_id), made, tick, RateMeter(0), MailboxHistory(FoldEvents()))
         async with mailboxes(made) as at:
             assert [delivery.body for delivery in await at.fetch()] == expected
             assert list(at.blobs.state.blobs) == ([KEY] if LARGE in expected else [])

@@ -18,7 +18,7 @@ from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.ticks import Tick
 from tidelog_server.mailboxes.events import EventType, MessageIds, encode_ids
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_testing.faults.damage import flip_bit
 from tidelog_testing.parts.grpc_calls import running_server
@@ -57,7 +57,7 @@ def unknown(folder: Path, vchannel_id: int) -> None:
 
 
 def add(folder: Path, vchannel_id: int, kind: int, payload: bytes) -> None:
-    batch = MailboxEvents().encode([kind], [payload])
+    batch = FoldEvents().encode([kind], [payload])
     store = open_rocksdb_log_store(folder)
     tick = Tick(store.head.last_tick + 1)
     entry = NewEntry(vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns)

@@ -25,7 +25,7 @@ from tidelog_server.backup.restore_to_tick import MailboxesLostError, RestoreRep
 from tidelog_server.commands.backup import _create
 from tidelog_server.fold import keeping
 from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import acknowledge, create, eventually, fetch, mailbox_stub
 
@@ -66,7 +66,7 @@ async def restored(
     """Restore up to a tick, and yield the report and the stub of a server on the folder."""
     made = target / "made"
     made.mkdir(parents=True)
-    history = MailboxHistory(MailboxEvents())
+    history = MailboxHistory(FoldEvents())
     source = backups.data_path(manifest.backup_id)
     try:
         report = await replay(source, made, tick, RateMeter(0), history, may_empty=may_empty)

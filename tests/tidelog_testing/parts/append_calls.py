@@ -1,6 +1,6 @@
 """The handlers of appends on a node without gRPC."""
 
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.rpc.services.append import AppendCalls
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
@@ -9,7 +9,7 @@ from tidelog_testing.parts.nodes import Node
 
 def calls_of(node: Node) -> AppendCalls:
     """Return the calls of a node without mailboxes."""
-    mailboxes = MailboxTransactions(MessageCalls(node.open_mailboxes(MailboxEvents()), node.mailboxes.name_of))
+    mailboxes = MailboxTransactions(MessageCalls(node.open_mailboxes(FoldEvents()), node.mailboxes.name_of))
     return AppendCalls(
         node.directory, node.transactions, node.groups, node.log, mailboxes=mailboxes, syncs_by_default=True
     )

@@ -29,14 +29,14 @@ from tidelog_server.mailboxes.snapshot import decode_snapshot
 from tidelog_server.mailboxes.state import MailboxState
 from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.metadata.store import MetadataStore
-from tidelog_server.rpc.columns.mailbox_events import MailboxEvents
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore
 from tidelog_testing.parts.mailboxes import encode_snapshot
 from tidelog_testing.parts.nodes import Node, running_node
 
 LEASE_MS: Final = 30_000
-CODEC: Final = MailboxEvents()
+CODEC: Final = FoldEvents()
 _MAX_BYTES: Final = 1 << 20
 
 

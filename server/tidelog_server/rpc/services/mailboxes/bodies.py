@@ -55,9 +55,9 @@ class Bodies:
             raise BlobNotExistError(message.blob_key)
         return message._replace(blob_bytes=blob.size_bytes)
 
-    def are_blobs(self, log: Mailbox, fetched: Fetched) -> bool:
+    def are_blobs(self, mailbox: Mailbox, fetched: Fetched) -> bool:
         """Return whether the body of a fetched message is a blob."""
-        keys = log.state.blobs.keys
+        keys = mailbox.state.blobs.keys
         return bool(keys) and any(grant.message_id in keys for grant in fetched.grants)
 
     async def complete(

@@ -76,11 +76,11 @@ class MessageCalls:
 
     async def send(self, request: pb.SendRequest, _: Context) -> pb.SendResponse:
         """Add messages."""
-        log = await self.mailboxes.open(request.mailbox)
+        mailbox = await self.mailboxes.open(request.mailbox)
         await self.bodies.prepare((request,))
-        return sent_response(await log.run(self.send_call(log, request)))
+        return sent_response(await mailbox.run(self.send_call(mailbox, request)))
 
-    def send_call(self, log: Mailbox, request: pb.SendRequest) -> Call[Any]:
+    def send_call(self, mailbox: Mailbox, request: pb.SendRequest) -> Call[Any]:
         """Return the operation of a request. ``bodies.prepare`` must have been awaited if ``bodies.must_wait``.
 
         Raises:
@@ -95,14 +95,14 @@ class MessageCalls:
                 "the request has both messages and bodies: move the bodies into messages", field="bodies"
             )
         if bodies:
-            check_bodies(log.name, log.settings, bodies)
+            check_bodies(mailbox.name, mailbox.settings, bodies)
         if bodies and not any_large(bodies):
             size_bytes = sum(map(len, bodies))
             call: Call[Any] = Call(lambda step: send_bodies(step, bodies), len(bodies), size_bytes, needs_disk=True)
         else:
             plain = map(Outgoing, bodies) if bodies else outgoings_of(request.messages)
             messages = list(map(self.bodies.outgoing, plain))
-            check_outgoing(log.name, log.settings, messages)
+            check_outgoing(mailbox.name, mailbox.settings, messages)
             size_bytes = sum(len(each.body) + SMALL_BYTES for each in messages)
             call = Call(
                 lambda step: send(step, messages), len(messages), size_bytes, blob_events(messages), needs_disk=True
@@ -112,13 +112,13 @@ class MessageCalls:
 
     async def fetch(self, request: pb.FetchRequest, _: Context) -> pb.FetchResponse:
         """Lease messages."""
-        log = await self.mailboxes.open(request.mailbox)
-        return await self.fetched_response(log, await log.run(self.fetch_call(log, request)))
+        mailbox = await self.mailboxes.open(request.mailbox)
+        return await self.fetched_response(mailbox, await mailbox.run(self.fetch_call(mailbox, request)))
 
-    def fetch_call(self, log: Mailbox, request: pb.FetchRequest) -> FetchCall:
+    def fetch_call(self, mailbox: Mailbox, request: pb.FetchRequest) -> FetchCall:
         """Return the operation of a request. Raises InvalidRequestError or a subclass."""
         count, size_bytes, wait_s = fetch_limits(request)
-        lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
+        lease_ms = lease_of(mailbox.name, mailbox.settings, lease_ms_of(request))
         return FetchCall(
             lambda step: fetch(step, count, lease_ms, size_bytes),
             1,
@@ -127,56 +127,56 @@ class MessageCalls:
             tenant=current_tenant(),
         )
 
-    async def fetched_response(self, log: Mailbox, fetched: Fetched) -> pb.FetchResponse:
+    async def fetched_response(self, mailbox: Mailbox, fetched: Fetched) -> pb.FetchResponse:
         """Return the answer to a fetch, with the bodies of the messages."""
         if not fetched.grants:
             return pb.FetchResponse()
         response = pb.FetchResponse(leased_until_ms=physical_ms(fetched.until))
         try:
-            messages = await self.messages(log, fetched)
+            messages = await self.messages(mailbox, fetched)
         except asyncio.CancelledError:
             # The client has left before it received a message.
-            log.give_back((fetched,))
+            mailbox.give_back((fetched,))
             raise
         add_deliveries(response.deliveries, fetched, messages, self.name_of)
         return response
 
-    async def messages(self, log: Mailbox, fetched: Fetched) -> Mapping[int, Sent]:
+    async def messages(self, mailbox: Mailbox, fetched: Fetched) -> Mapping[int, Sent]:
         """Return fetched messages with their bodies, by id. Raises DataLossError."""
-        messages = await self.mailboxes.reader.messages(log, [grant.message_id for grant in fetched.grants])
+        messages = await self.mailboxes.reader.messages(mailbox, [grant.message_id for grant in fetched.grants])
         return await self.bodies.complete(messages)
 
-    def events_in_memory(self, log: Mailbox, fetched: Fetched) -> list[bytes] | None:
+    def events_in_memory(self, mailbox: Mailbox, fetched: Fetched) -> list[bytes] | None:
         """Return the event that has each fetched message; None if some are not in memory."""
-        if self.bodies.are_blobs(log, fetched):
+        if self.bodies.are_blobs(mailbox, fetched):
             return None
-        return log.recent.get_all([grant.place for grant in fetched.grants])
+        return mailbox.recent.get_all([grant.place for grant in fetched.grants])
 
     async def stream_deliveries(self, request: pb.StreamDeliveriesRequest, context: Context) -> None:
         """Lease messages as they become available, up to a number in flight."""
-        log = await self.mailboxes.open(request.mailbox)
+        mailbox = await self.mailboxes.open(request.mailbox)
         limit = limit_of("max_in_flight", request.max_in_flight, _DEFAULT_IN_FLIGHT, _MAX_IN_FLIGHT)
         in_flight: set[bytes] = set()
         fetching = pb.FetchRequest(wait_ms=_STREAM_WAIT_MS, lease_ms=lease_ms_of(request))
         while True:
-            in_flight = {lock_id for lock_id in in_flight if log.state.locks.message_of(lock_id)}
+            in_flight = {lock_id for lock_id in in_flight if mailbox.state.locks.message_of(lock_id)}
             fetching.max_messages = min(limit - len(in_flight), MAX_MAILBOX_BATCH)
             if not fetching.max_messages:
-                await log.changed()
+                await mailbox.changed()
                 continue
-            fetched = await log.run(self.fetch_call(log, fetching))
+            fetched = await mailbox.run(self.fetch_call(mailbox, fetching))
             if not fetched.grants:
                 continue
             in_flight.update(grant.lock_id for grant in fetched.grants)
             # StreamDeliveriesResponse has the fields of FetchResponse.
-            encoded = (await self.fetched_response(log, fetched)).SerializeToString()
+            encoded = (await self.fetched_response(mailbox, fetched)).SerializeToString()
             await context.write(encoded)
             await count_sent(len(encoded))
 
     async def ack_deliveries(self, request: pb.AckDeliveriesRequest, _: Context) -> pb.AckDeliveriesResponse:
         """Confirm and reject deliveries."""
-        log = await self.mailboxes.open(request.mailbox)
-        return pb.AckDeliveriesResponse(failures=failures_of(await log.run(self.ack_call(request))))
+        mailbox = await self.mailboxes.open(request.mailbox)
+        return pb.AckDeliveriesResponse(failures=failures_of(await mailbox.run(self.ack_call(request))))
 
     def ack_call(self, request: pb.AckDeliveriesRequest) -> Call[Any]:
         """Return the operation of a request."""
@@ -186,25 +186,25 @@ class MessageCalls:
 
     async def extend(self, request: pb.ExtendRequest, _: Context) -> pb.ExtendResponse:
         """Extend leases."""
-        log = await self.mailboxes.open(request.mailbox)
-        until, result = await log.run(self.extend_call(log, request))
+        mailbox = await self.mailboxes.open(request.mailbox)
+        until, result = await mailbox.run(self.extend_call(mailbox, request))
         return pb.ExtendResponse(leased_until_ms=physical_ms(until), failures=failures_of(result))
 
-    def extend_call(self, log: Mailbox, request: pb.ExtendRequest) -> Call[Any]:
+    def extend_call(self, mailbox: Mailbox, request: pb.ExtendRequest) -> Call[Any]:
         """Return the operation of a request. Raises LeaseTooLongError."""
         lock_ids = list(request.lock_ids)
-        lease_ms = lease_of(log.name, log.settings, lease_ms_of(request))
+        lease_ms = lease_of(mailbox.name, mailbox.settings, lease_ms_of(request))
         return Call(lambda step: extend(step, lock_ids, lease_ms), 1, SMALL_BYTES + _ID_BYTES * len(lock_ids))
 
     # -- Administration ------------------------------------------------------------------------------------
 
     async def counts(self, name: str) -> pb.MailboxCounts:
         """Return the exact counts of a mailbox."""
-        log = await self.mailboxes.open(name)
+        mailbox = await self.mailboxes.open(name)
         # In a step, so that leases and delays that are over count as such.
-        counts, oldest_id = await log.run(Call(lambda step: (step.state.counts(), step.state.oldest_id), 0))
+        counts, oldest_id = await mailbox.run(Call(lambda step: (step.state.counts(), step.state.oldest_id), 0))
         now_ms = self.mailboxes.shared.node.clock.wall_ms()
-        return counts_of(counts, oldest_id, now_ms, is_paused=log.state.is_paused)
+        return counts_of(counts, oldest_id, now_ms, is_paused=mailbox.state.is_paused)
 
     async def fetch_headers(self, request: pb.FetchHeadersRequest, _: Context) -> pb.FetchHeadersResponse:
         """List messages that could be fetched."""
@@ -213,20 +213,20 @@ class MessageCalls:
             raise InvalidRequestError(f"after_ms is {request.after_ms}, expected 0 or more", field="after_ms")
         # Received after the time: from the next millisecond on.
         after_id = max(request.after_id, ((request.after_ms + 1) << LOGICAL_BITS) - 1 if request.after_ms else 0)
-        log = await self.mailboxes.open(request.mailbox)
+        mailbox = await self.mailboxes.open(request.mailbox)
 
         def execute(step: Any) -> list[pb.MessageHeader]:
             state = step.state
             rows = state.rows.after(after_id, (MessageState.AVAILABLE,), count)
             return [header_of(state.header(row)) for row in rows]
 
-        return pb.FetchHeadersResponse(headers=await log.run(Call(execute, 0)))
+        return pb.FetchHeadersResponse(headers=await mailbox.run(Call(execute, 0)))
 
     async def peek(self, request: pb.PeekRequest, _: Context) -> pb.PeekResponse:
         """List messages with their bodies."""
         count = limit_of("max_messages", request.max_messages, _DEFAULT_PEEKED, _MAX_PEEKED)
         states = states_of(request.state)
-        log = await self.mailboxes.open(request.mailbox)
+        mailbox = await self.mailboxes.open(request.mailbox)
 
         def execute(step: Any) -> list[pb.MessageHeader]:
             state = step.state
@@ -235,8 +235,8 @@ class MessageCalls:
                 return [header_of(state.header(row))] if row >= 0 and state.rows.states[row] in states else []
             return [header_of(state.header(row)) for row in state.rows.after(request.after_id, states, count)]
 
-        headers = await log.run(Call(execute, 0))
-        stored = await self.mailboxes.reader.messages(log, [header.id for header in headers])
+        headers = await mailbox.run(Call(execute, 0))
+        stored = await self.mailboxes.reader.messages(mailbox, [header.id for header in headers])
         messages = await self.bodies.complete(stored)
         name_of, peeked = self.name_of, []
         for header in headers:
@@ -257,33 +257,33 @@ class MessageCalls:
 
     async def purge_mailbox(self, request: pb.PurgeMailboxRequest, _: Context) -> pb.PurgeMailboxResponse:
         """Delete all messages."""
-        log = await self.mailboxes.open(request.name)
-        return pb.PurgeMailboxResponse(messages=await log.run(Call(purge, 1)))
+        mailbox = await self.mailboxes.open(request.name)
+        return pb.PurgeMailboxResponse(messages=await mailbox.run(Call(purge, 1)))
 
     async def pause_mailbox(self, request: pb.PauseMailboxRequest, _: Context) -> pb.PauseMailboxResponse:
         """Stop deliveries."""
-        log = await self.mailboxes.open(request.name)
-        await log.run(Call(lambda step: pause(step, is_paused=True), 1))
+        mailbox = await self.mailboxes.open(request.name)
+        await mailbox.run(Call(lambda step: pause(step, is_paused=True), 1))
         return pb.PauseMailboxResponse()
 
     async def resume_mailbox(self, request: pb.ResumeMailboxRequest, _: Context) -> pb.ResumeMailboxResponse:
         """Resume deliveries."""
-        log = await self.mailboxes.open(request.name)
-        await log.run(Call(lambda step: pause(step, is_paused=False), 1))
+        mailbox = await self.mailboxes.open(request.name)
+        await mailbox.run(Call(lambda step: pause(step, is_paused=False), 1))
         return pb.ResumeMailboxResponse()
 
     async def reenqueue(self, request: pb.ReenqueueRequest, _: Context) -> pb.ReenqueueResponse:
         """End leases."""
         ids = list(request.ids)
         _check_ids(ids)
-        log = await self.mailboxes.open(request.mailbox)
-        ended = await log.run(Call(lambda step: reenqueue(step, ids), 1 + len(ids)))
+        mailbox = await self.mailboxes.open(request.mailbox)
+        ended = await mailbox.run(Call(lambda step: reenqueue(step, ids), 1 + len(ids)))
         return pb.ReenqueueResponse(messages=ended)
 
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> None:
         """Return dead messages to delivery, and report progress."""
-        log = await self.mailboxes.open(request.mailbox)
-        wanted = await self._to_redrive(log, request)
+        mailbox = await self.mailboxes.open(request.mailbox)
+        wanted = await self._to_redrive(mailbox, request)
         if request.destination:
             await self.mailboxes.open(request.destination)
         moved, loop = 0, asyncio.get_running_loop()
@@ -292,17 +292,17 @@ class MessageCalls:
         for begin in range(0, len(wanted), size):
             if request.max_per_s:
                 await asyncio.sleep(max(0.0, begin_s + moved / request.max_per_s - loop.time()))
-            moved += await self._redrive_part(log, wanted[begin : begin + size], request.destination)
+            moved += await self._redrive_part(mailbox, wanted[begin : begin + size], request.destination)
             # Messages that are neither dead nor dead letters are known by reading them.
             response = pb.RedriveResponse(moved=moved, total=moved + len(wanted[begin + size :]))
             await context.write(response.SerializeToString())
         if not wanted:
             await context.write(pb.RedriveResponse().SerializeToString())
 
-    async def _to_redrive(self, log: Mailbox, request: pb.RedriveRequest) -> Sequence[int]:
+    async def _to_redrive(self, mailbox: Mailbox, request: pb.RedriveRequest) -> Sequence[int]:
         """Return the ids of the messages to redrive: dead ones, and dead letters of other mailboxes."""
         _check_ids(request.ids)
-        rows = log.state.rows
+        rows = mailbox.state.rows
         if request.ids:
             return list(dict.fromkeys(request.ids))
         wanted, last_id = rows.ids_after(0, (MessageState.LEASED,), _ROWS_AT_ONCE)
@@ -313,21 +313,21 @@ class MessageCalls:
             wanted += more
         return wanted
 
-    async def _redrive_part(self, log: Mailbox, ids: Sequence[int], destination: str) -> int:
+    async def _redrive_part(self, mailbox: Mailbox, ids: Sequence[int], destination: str) -> int:
         """Redrive messages; return the number of those that were moved."""
-        rows = log.state.rows
+        rows = mailbox.state.rows
         dead = [each for each in ids if (row := rows.find(each)) >= 0 and rows.states[row] == MessageState.DEAD]
         moved = 0
         if dead and not destination:
-            moved += await log.run(Call(lambda step: redrive_here(step, dead), 1))
+            moved += await mailbox.run(Call(lambda step: redrive_here(step, dead), 1))
         targets: dict[str, list[int]] = {destination: dead} if dead and destination else {}
-        messages = await self.mailboxes.reader.messages(log, [*{*ids}.difference(dead)])
+        messages = await self.mailboxes.reader.messages(mailbox, [*{*ids}.difference(dead)])
         for message_id, message in messages.items():
             if message.origin and (target := destination or self.name_of(message.origin.mailbox_id)):
                 targets.setdefault(target, []).append(message_id)
         for target, theirs in targets.items():
             other = await self.mailboxes.open(target)
-            moved += await self.mailboxes.mover.move(log, other, theirs, EventType.MOVED)
+            moved += await self.mailboxes.mover.move(mailbox, other, theirs, EventType.MOVED)
         return moved
 
 

@@ -55,16 +55,16 @@ class FetchAnswers:
         self._starved: deque[tuple[Slot, Mailbox, Fetched]] = deque()
         self._written = asyncio.Event()
 
-    def put(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
+    def put(self, slot: Slot, mailbox: Mailbox, fetched: Fetched) -> None:
         """Answer a fetch as soon as there is memory for its bodies."""
         if not fetched.grants:
             self._add(fetched_answer(slot.number, fetched, {}, self._calls.name_of), slot)
         elif self._starved or not self._memory.try_take(_size_of(fetched)):
-            self._starved.append((slot, log, fetched))
+            self._starved.append((slot, mailbox, fetched))
             if len(self._starved) == 1:
                 self._start(self._serve_starved())
         else:
-            self._read(slot, log, fetched)
+            self._read(slot, mailbox, fetched)
 
     def note_written(self, taken_bytes: int) -> None:
         """Release the memory of answers that were written."""
@@ -75,20 +75,20 @@ class FetchAnswers:
     def close(self) -> None:
         """Release all memory, and give back messages whose bodies were not read. Nothing is put after this."""
         self._memory.close()
-        for _, log, fetched in self._starved:
-            log.give_back((fetched,))
+        for _, mailbox, fetched in self._starved:
+            mailbox.give_back((fetched,))
         self._starved.clear()
 
     async def _serve_starved(self) -> None:
         while self._starved:
-            slot, log, fetched = self._starved[0]
+            slot, mailbox, fetched = self._starved[0]
             try:
                 await self._take(_size_of(fetched))
             except RateLimitRejectedError as error:
                 # The messages stay under their leases, and are delivered again.
                 self._add(error_answer(slot.number, error), slot)
             else:
-                self._read(slot, log, fetched)
+                self._read(slot, mailbox, fetched)
             self._starved.popleft()
 
     async def _take(self, size_bytes: int) -> None:
@@ -100,27 +100,27 @@ class FetchAnswers:
             self._written.clear()
             await self._written.wait()
 
-    def _read(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
+    def _read(self, slot: Slot, mailbox: Mailbox, fetched: Fetched) -> None:
         """Answer a fetch for which memory is reserved, at once if the bodies are in memory."""
         try:
-            events = self._calls.events_in_memory(log, fetched)
+            events = self._calls.events_in_memory(mailbox, fetched)
             if events is None:
-                self._start(self._read_from_store(slot, log, fetched))
+                self._start(self._read_from_store(slot, mailbox, fetched))
                 return
             answer = fetched_answer_of_events(slot.number, fetched, events, self._calls.name_of)
         except TidelogServerError as error:
             answer = error_answer(slot.number, error)
         self._add(answer, slot, _size_of(fetched))
 
-    async def _read_from_store(self, slot: Slot, log: Mailbox, fetched: Fetched) -> None:
+    async def _read_from_store(self, slot: Slot, mailbox: Mailbox, fetched: Fetched) -> None:
         try:
-            messages = await self._calls.messages(log, fetched)
+            messages = await self._calls.messages(mailbox, fetched)
             answer = fetched_answer(slot.number, fetched, messages, self._calls.name_of)
         except TidelogServerError as error:
             answer = error_answer(slot.number, error)
         except asyncio.CancelledError:
             # The client has left before it received a message.
-            log.give_back((fetched,))
+            mailbox.give_back((fetched,))
             raise
         self._add(answer, slot, _size_of(fetched))
 

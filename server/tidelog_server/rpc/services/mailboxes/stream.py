@@ -141,9 +141,9 @@ class OperateStream(Duplex):
             request = getattr(operation, kind)
             if self._access is not None:
                 self._access.require(Verb.MAILBOX_SEND if kind == "send" else Verb.MAILBOX_RECEIVE, request.mailbox)
-            log = self._calls.mailboxes.opened_by_name(request.mailbox)
-            if log is not None and not (kind == "send" and self._calls.bodies.must_wait((request,))):
-                self._submit(slot, kind, request, log)
+            mailbox = self._calls.mailboxes.opened_by_name(request.mailbox)
+            if mailbox is not None and not (kind == "send" and self._calls.bodies.must_wait((request,))):
+                self._submit(slot, kind, request, mailbox)
                 return
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -152,49 +152,49 @@ class OperateStream(Duplex):
 
     async def _begin_later(self, slot: Slot, kind: str, request: Any) -> None:
         try:
-            log = await self._calls.mailboxes.open(request.mailbox)
+            mailbox = await self._calls.mailboxes.open(request.mailbox)
             if kind == "send":
                 await self._calls.bodies.prepare((request,))
-            self._submit(slot, kind, request, log)
+            self._submit(slot, kind, request, mailbox)
         except TidelogServerError as error:
             self._refuse(slot, error)
 
-    def _submit(self, slot: Slot, kind: str, request: Any, log: Mailbox) -> None:
+    def _submit(self, slot: Slot, kind: str, request: Any, mailbox: Mailbox) -> None:
         """Submit an operation. Raises TidelogServerError if it is invalid."""
-        call, encode = self._call_of(kind, request, log)
+        call, encode = self._call_of(kind, request, mailbox)
         self._open.add(call.done)
         if isinstance(call, FetchCall) and call.wait_s > 0:
-            self._waits[slot.number] = (log, call)
-        call.done.add_done_callback(lambda done: self._settled(slot, log, encode, done))
-        log.submit(call)
+            self._waits[slot.number] = (mailbox, call)
+        call.done.add_done_callback(lambda done: self._settled(slot, mailbox, encode, done))
+        mailbox.submit(call)
 
     def _end_wait(self, number: int) -> None:
         # A fetch whose mailbox is being opened is not known here: it waits, and its client returns what it gets.
         if number in self._waits:
-            log, call = self._waits[number]
-            log.end_wait(call)
+            mailbox, call = self._waits[number]
+            mailbox.end_wait(call)
 
-    def _call_of(self, kind: str, request: Any, log: Mailbox) -> tuple[Call[Any], _Encode]:
+    def _call_of(self, kind: str, request: Any, mailbox: Mailbox) -> tuple[Call[Any], _Encode]:
         calls = self._calls
         match kind:
             case "send":
-                return calls.send_call(log, request), self._sent
+                return calls.send_call(mailbox, request), self._sent
             case "fetch":
-                return calls.fetch_call(log, request), self._fetched
+                return calls.fetch_call(mailbox, request), self._fetched
             case "ack":
                 return calls.ack_call(request), self._acked
             case _:
-                return calls.extend_call(log, request), self._extended
+                return calls.extend_call(mailbox, request), self._extended
 
     # -- Answers -------------------------------------------------------------------------------------------
 
-    def _settled(self, slot: Slot, log: Mailbox, encode: _Encode, done: "asyncio.Future[Any]") -> None:
+    def _settled(self, slot: Slot, mailbox: Mailbox, encode: _Encode, done: "asyncio.Future[Any]") -> None:
         self._open.discard(done)
         self._waits.pop(slot.number, None)
         if done.cancelled() or self._is_closed:
             return
         try:
-            answer = encode(slot, log, done.result())
+            answer = encode(slot, mailbox, done.result())
         except TidelogServerError as error:
             self._refuse(slot, error)
         else:
@@ -211,8 +211,8 @@ class OperateStream(Duplex):
         until, failures = extended
         return extended_answer(slot.number, until, failures)
 
-    def _fetched(self, slot: Slot, log: Mailbox, fetched: Any) -> None:
-        self._fetches.put(slot, log, fetched)
+    def _fetched(self, slot: Slot, mailbox: Mailbox, fetched: Any) -> None:
+        self._fetches.put(slot, mailbox, fetched)
 
     def _refuse(self, slot: Slot, error: TidelogServerError) -> None:
         self._add(error_answer(slot.number, error), slot)

@@ -31,12 +31,12 @@ class _Part:
     """What a transaction does to one mailbox.
 
     Attributes:
-        log: The mailbox.
+        mailbox: The mailbox.
         confirmed, rejected: Deliveries to acknowledge.
         sends: Messages to send, by index of the request in the transaction.
     """
 
-    log: Mailbox
+    mailbox: Mailbox
     confirmed: list[bytes] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     sends: dict[int, list[Outgoing]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Part:
         events = len(messages) + len(self.rejected) + bool(self.confirmed)
         size_bytes = sum(len(message.body) + SMALL_BYTES for message in messages)
         return JointPart(
-            self.log, Call(self.execute, events, size_bytes, blob_events(messages), needs_disk=True), self.check
+            self.mailbox, Call(self.execute, events, size_bytes, blob_events(messages), needs_disk=True), self.check
         )
 
 
@@ -99,7 +99,7 @@ class MailboxTransactions:
             part = await self._part(parts, request.mailbox)
             plain = [*map(Outgoing, request.bodies), *outgoings_of(request.messages)]
             messages = list(map(self._calls.bodies.outgoing, plain))
-            check_outgoing(part.log.name, part.log.settings, messages)
+            check_outgoing(part.mailbox.name, part.mailbox.settings, messages)
             part.sends[index] = messages
         joint = JointStep([part.joint() for part in parts.values()])
         await joint.prepare()

@@ -10,7 +10,7 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.rpc.columns.view import ColumnsView
 
 
-class MailboxEvents:
+class FoldEvents:
     """Codec of the events of folded logs: each event is a message whose type is its kind."""
 
     def encode(self, types: Sequence[int], payloads: Sequence[bytes]) -> Batch:
