@@ -60,12 +60,16 @@ def check_channel_name(name: str) -> str:
     Raises:
         InvalidNameError: It is not. Nothing happened.
     """
-    if not _CHANNEL_NAME.fullmatch(name):
+    return _checked(name, _CHANNEL_NAME, "lowercase letter", MAX_CHANNEL_NAME_CHARACTERS)
+
+
+def _checked(name: str, form: re.Pattern[str], letter: str, max_characters: int) -> str:
+    if not form.fullmatch(name):
         hint = (
             f"names that begin with {RESERVED_PREFIX!r} are reserved"
             if name.startswith(RESERVED_PREFIX)
-            else "begin with a lowercase letter or digit, then lowercase letters, digits, '.', '_' or '-', "
-            f"at most {MAX_CHANNEL_NAME_CHARACTERS} characters"
+            else f"begin with a {letter} or digit, then {letter}s, digits, '.', '_' or '-', "
+            f"at most {max_characters} characters"
         )
         raise InvalidNameError(shown(name), expected=hint)
     return name
@@ -181,15 +185,7 @@ def check_group_name(name: str) -> str:
     Raises:
         InvalidNameError: It is not. Nothing happened.
     """
-    if not _GROUP_NAME.fullmatch(name):
-        hint = (
-            f"names that begin with {RESERVED_PREFIX!r} are reserved"
-            if name.startswith(RESERVED_PREFIX)
-            else "begin with a letter or digit, then letters, digits, '.', '_' or '-', "
-            f"at most {MAX_GROUP_NAME_CHARACTERS} characters"
-        )
-        raise InvalidNameError(shown(name), expected=hint)
-    return name
+    return _checked(name, _GROUP_NAME, "letter", MAX_GROUP_NAME_CHARACTERS)
 
 
 @lru_cache(_NAMES_KEPT)

@@ -1,5 +1,6 @@
 """MailboxService: create, configure, describe, list and delete mailboxes."""
 
+from dataclasses import fields
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
@@ -94,16 +95,5 @@ def mailbox(record: MailboxRecord) -> pb.Mailbox:
 
 
 def _wire_settings(settings: MailboxSettings) -> pb.MailboxSettings:
-    return pb.MailboxSettings(
-        lease_ms=settings.lease_ms,
-        max_lease_ms=settings.max_lease_ms,
-        max_deliveries=settings.max_deliveries,
-        dead_letter=settings.dead_letter,
-        backoff=pb.Backoff(delays_ms=settings.backoff_ms),
-        delay_ms=settings.delay_ms,
-        ttl_ms=settings.ttl_ms,
-        dedup_window_ms=settings.dedup_window_ms,
-        max_in_flight=settings.max_in_flight,
-        max_messages=settings.max_messages,
-        max_body_bytes=settings.max_body_bytes,
-    )
+    same = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name != "backoff_ms"}
+    return pb.MailboxSettings(**same, backoff=pb.Backoff(delays_ms=settings.backoff_ms))
