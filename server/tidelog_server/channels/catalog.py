@@ -10,7 +10,7 @@ Keys under the root (see docs/reference/format.md)::
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidelog_server.channels.contents import Content, ContentKind
@@ -23,13 +23,12 @@ from tidelog_server.core.limits import (
     MAX_VCHANNELS,
     WHOLE_PERCENT,
 )
-from tidelog_server.core.recent_changes import RecentChanges
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
-from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.json_records import decode_record, encode_record
-from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
+from tidelog_server.metadata.record_table import RecordTable
+from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put
 
 ROOT: Final = "tidelog"
 """Prefix of the keys of all records."""
@@ -90,6 +89,7 @@ class ChannelRecord:
         node_id: Node that owns the channel; empty on a standalone server.
         tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
         content: Journal or mailbox whose messages it holds; None for other channels.
+        revision: Metadata revision of its last change.
     """
 
     name: str
@@ -102,6 +102,7 @@ class ChannelRecord:
     node_id: str = ""
     tenant: str = ""
     content: Content | None = None
+    revision: int = field(default=0, compare=False)
 
     @property
     def content_name(self) -> str:
@@ -131,7 +132,7 @@ class ChannelRecord:
         return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
-    def decode(cls, key: str, value: bytes) -> "ChannelRecord":
+    def decode(cls, key: str, value: bytes, revision: int = 0) -> "ChannelRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
 
         def parse(fields: dict[str, Any]) -> ChannelRecord:
@@ -143,7 +144,7 @@ class ChannelRecord:
                 fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
             bytes.fromhex(fields.get("tenant", ""))
             fields["content"] = _content(fields)
-            return cls(**fields)
+            return cls(**fields, revision=revision)
 
         return decode_record(value, _RECORD_VERSION, parse, key, key=key)
 
@@ -181,36 +182,31 @@ def _cut(*, groups: Sequence[str], **rest: Any) -> GroupCut:
     return GroupCut(groups=tuple(groups), **rest)
 
 
-class Catalog:
+class Catalog(RecordTable[ChannelRecord]):
     """Channel records, and the two counters for new channels. The caller serialises changes.
 
     In a cluster it holds the records of all nodes and follows their changes. It creates channels for any node, and
     changes only those of its own node. A change raises RevisionConflictError if another node was faster: call
     ``refresh`` and retry.
+
+    Attributes:
+        own, foreign: Records of this node, and of all other nodes, including channels that are being destroyed.
+        channels_of, vchannels_of: Number of channels and vchannels of each node that has any.
     """
 
     def __init__(self, metadata: MetadataStore, root: str, node_id: str = "") -> None:
-        self._metadata = metadata
+        prefix = f"{root}/channel/"
+        super().__init__(metadata, prefix, lambda name, *stored: ChannelRecord.decode(prefix + name, *stored))
         self._root = root
         self._node_id = node_id
-        # Records of this node, and of all other nodes.
-        self._records: dict[str, ChannelRecord] = {}
-        self._foreign: dict[str, ChannelRecord] = {}
-        self._revisions: dict[str, int] = {}
+        self.own: dict[str, ChannelRecord] = {}
+        self.foreign: dict[str, ChannelRecord] = {}
         # Usage by all records of this node, including channels that are being destroyed.
         self._channels_usage = Usage()
         self._vchannels_usage = Usage()
         self._counters: dict[str, tuple[int, int]] = {}
-        # Names of all records, those that changed lately, and the numbers of channels and vchannels of each node.
-        self.names = SortedNames()
-        self.changes = RecentChanges()
         self.channels_of: Counter[str] = Counter()
         self.vchannels_of: Counter[str] = Counter()
-
-    @property
-    def version(self) -> int:
-        """A number that is incremented with each change of a record."""
-        return self.changes.version
 
     @property
     def oracle_key(self) -> str:
@@ -219,65 +215,27 @@ class Catalog:
 
     async def open(self) -> None:
         """Load all records. Raises DataLossError if one is unreadable."""
-        for key, found in (await self._metadata.list(self._channel_key(""))).items():
-            self._learn(ChannelRecord.decode(key, found.value), found.revision)
+        await super().open()
         await self._read_counters()
-
-    def records(self) -> dict[str, ChannelRecord]:
-        """Return all records of this node by name, including channels that are being destroyed."""
-        return self._records
-
-    def foreign(self) -> dict[str, ChannelRecord]:
-        """Return all records of other nodes by name, including channels that are being destroyed."""
-        return self._foreign
 
     def content_of(self, channel: str) -> Content | None:
         """Return the journal or mailbox whose messages a channel of any node holds; None without one."""
-        record = self._records.get(channel) or self._foreign.get(channel)
+        record = self.records.get(channel)
         return None if record is None else record.content
 
     def tenant_of(self, channel: str) -> Tenant:
         """Return the tenant of the principal that created a channel of this node; NO_TENANT without one."""
-        record = self._records.get(channel)
+        record = self.own.get(channel)
         return NO_TENANT if record is None else bytes.fromhex(record.tenant)
-
-    def revision_of(self, name: str) -> int:
-        """Return the revision of the record of an existing channel."""
-        return self._revisions[name]
 
     def loads(self) -> dict[str, int]:
         """Return the number of vchannels of this node and of each other node that has any."""
         return {self._node_id: 0, **self.vchannels_of}
 
-    @property
-    def channel_prefix(self) -> str:
-        """Prefix of the keys of all channel records."""
-        return self._channel_key("")
-
-    def follow(self, watched: Watched) -> None:
-        """Apply changes of other nodes. Changes older than the known revisions are skipped."""
-        prefix = self.channel_prefix
-        for key, found in watched.values.items():
-            record = ChannelRecord.decode(key, found.value)
-            if self._revisions.get(record.name, 0) < found.revision:
-                self._learn(record, found.revision)
-        gone = [key.removeprefix(prefix) for key in watched.deleted]
-        if watched.is_snapshot:
-            gone += [name for name in self._revisions if prefix + name not in watched.values]
-        for name in gone:
-            if self._revisions.get(name, 0) < watched.revision:
-                self._forget(name)
-
     async def refresh(self, names: Sequence[str]) -> None:
         """Reload the counters and the records of ``names`` after a conflict."""
         await self._read_counters()
-        for name in names:
-            key = self._channel_key(name)
-            found = await self._metadata.get(key)
-            if found is None:
-                self._forget(name)
-            elif self._revisions.get(name, 0) < found.revision:
-                self._learn(ChannelRecord.decode(key, found.value), found.revision)
+        await super().refresh(names)
 
     async def create(
         self,
@@ -307,7 +265,7 @@ class Catalog:
                 share, which ``percent`` bounds. Nothing happened.
             RevisionConflictError: Another node was faster. Nothing happened.
         """
-        if taken := [name for name in names if name in self._revisions]:
+        if taken := [name for name in names if name in self.records]:
             raise ChannelAlreadyExistsError.of(taken)
         vchannels, count = new.vchannels, len(names) or len(new.contents) or new.number
         assert 0 < vchannels
@@ -331,22 +289,20 @@ class Catalog:
             )
             for name, node_id, begin, content in zip(new_names, nodes, ids, contents, strict=True)
         ]  # fmt: skip
-        changes: list[Change] = [Put(self._channel_key(record.name), record.encode(), 0) for record in records]
+        changes: list[Change] = [Put(self.key(record.name), record.encode(), 0) for record in records]
         changes.append(Put(self._vchannel_id_key, str(next_id).encode(), id_revision))
         if next_number != number:
             changes.append(Put(self._channel_number_key, str(next_number).encode(), number_revision))
         changes += also(records)
         revision = await self._metadata.commit(changes)
-        for record in records:
-            self._learn(record, revision)
         self._counters[self._vchannel_id_key] = (next_id, revision)
         if next_number != number:
             self._counters[self._channel_number_key] = (next_number, revision)
-        return records
+        return self._stored(records, revision)
 
     async def mark_destroying(self, names: Sequence[str]) -> list[ChannelRecord]:
         """Mark channels as being destroyed; durable, all or none."""
-        return await self._replace([replace(self._records[name], is_destroying=True) for name in names])
+        return await self._replace([replace(self.own[name], is_destroying=True) for name in names])
 
     async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelRecord]:
         """Change settings of existing channels; durable, all or none.
@@ -354,67 +310,64 @@ class Catalog:
         Raises:
             InvalidRequestError: The new settings of a channel contradict each other. Nothing happened.
         """
-        records = [
-            replace(self._records[name], retention=change.applied_to(self._records[name].retention)) for name in names
-        ]
+        records = [replace(self.own[name], retention=change.applied_to(self.own[name].retention)) for name in names]
         for record in records:
             record.retention.check(record.name)
         return await self._replace(records)
 
     async def add_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
         """Persist cuts past consumer groups, by index of the vchannel."""
-        record = self._records[name]
+        record = self.own[name]
         await self._replace([replace(record, cuts=tuple(sorted((dict(record.cuts) | cuts).items())))])
 
     async def remove(self, names: Sequence[str]) -> None:
         """Delete the records of channels whose entries are deleted; durable, all or none."""
-        assert all(self._records[name].is_destroying for name in names)
-        await self._metadata.commit([Delete(self._channel_key(name), self._revisions[name]) for name in names])
+        assert all(self.own[name].is_destroying for name in names)
+        await self._metadata.commit([Delete(self.key(name), self.records[name].revision) for name in names])
         for name in names:
-            self._forget(name)
+            self.forget(name)
 
     async def _replace(self, records: list[ChannelRecord]) -> list[ChannelRecord]:
         """Replace records of existing channels; durable, all or none."""
-        changes = [
-            Put(self._channel_key(record.name), record.encode(), self._revisions[record.name]) for record in records
-        ]
-        revision = await self._metadata.commit(changes)
-        for record in records:
-            self._learn(record, revision)
-        return records
+        changes = [Put(self.key(record.name), record.encode(), record.revision) for record in records]
+        return self._stored(records, await self._metadata.commit(changes))
 
-    def _learn(self, record: ChannelRecord, revision: int) -> None:
-        assert self._revisions.get(record.name, 0) < revision
-        self._forget(record.name)
-        self._revisions[record.name] = revision
-        if record.node_id == self._node_id:
-            self._records[record.name] = record
-            self._count(record, 1)
-        else:
-            self._foreign[record.name] = record
-        self.names.add(record.name)
-        self._count_of_node(record, 1)
+    def _stored(self, records: Iterable[ChannelRecord], revision: int) -> list[ChannelRecord]:
+        """Note that records were stored at ``revision``, and return them with it."""
+        stored = [replace(record, revision=revision) for record in records]
+        for record in stored:
+            self.learn(record)
+        return stored
 
-    def _forget(self, name: str) -> None:
-        self.changes.note(name)
-        self._revisions.pop(name, None)
-        foreign, own = self._foreign.pop(name, None), self._records.pop(name, None)
-        if own is not None:
-            self._count(own, -1)
-        if (record := own or foreign) is not None:
-            self.names.discard(name)
-            self._count_of_node(record, -1)
+    def learn(self, record: ChannelRecord) -> None:
+        """Note a record that is stored."""
+        assert self.revision_of(record.name) < record.revision
+        self._leave_out(record.name)
+        super().learn(record)
+        (self.own if record.node_id == self._node_id else self.foreign)[record.name] = record
+        self._count(record, 1)
 
-    def _count_of_node(self, record: ChannelRecord, sign: int) -> None:
-        for counter, amount in ((self.channels_of, 1), (self.vchannels_of, len(record.vchannel_ids))):
-            counter[record.node_id] += sign * amount
-            if not counter[record.node_id]:
-                del counter[record.node_id]
+    def forget(self, name: str) -> None:
+        """Note that no record with this name is stored."""
+        self._leave_out(name)
+        super().forget(name)
+
+    def _leave_out(self, name: str) -> None:
+        self.foreign.pop(name, None)
+        self.own.pop(name, None)
+        if (record := self.records.get(name)) is not None:
+            self._count(record, -1)
 
     def _count(self, record: ChannelRecord, sign: int) -> None:
-        tenant = bytes.fromhex(record.tenant)
-        self._channels_usage.add(tenant, sign)
-        self._vchannels_usage.add(tenant, sign * len(record.vchannel_ids))
+        vchannels = sign * len(record.vchannel_ids)
+        for counter, amount in ((self.channels_of, sign), (self.vchannels_of, vchannels)):
+            counter[record.node_id] += amount
+            if not counter[record.node_id]:
+                del counter[record.node_id]
+        if record.node_id == self._node_id:
+            tenant = bytes.fromhex(record.tenant)
+            self._channels_usage.add(tenant, sign)
+            self._vchannels_usage.add(tenant, vchannels)
 
     def _free_names(self, count: int, number: int) -> tuple[list[str], int]:
         """Return ``count`` free names, numbered from ``number`` on, and the next number."""
@@ -422,7 +375,7 @@ class Catalog:
         while len(names) < count:
             name = f"channel-{number}"
             number += 1
-            if name not in self._revisions:
+            if name not in self.records:
                 names.append(name)
         return names, number
 
@@ -440,9 +393,6 @@ class Catalog:
                 tenant, amount, maximum, percent, unit=unit, name=unit,
                 full=f"the node would have {{total}} {unit}, at most {{maximum}} are allowed: destroy some first",
             )  # fmt: skip
-
-    def _channel_key(self, name: str) -> str:
-        return f"{self._root}/channel/{name}"
 
     @property
     def _vchannel_id_key(self) -> str:

@@ -125,9 +125,9 @@ class Lifecycle:
         """
         self._catalog = catalog
         self._broadcasts = broadcasts
-        store, records = self._node.store, catalog.records()
+        store, records = self._node.store, catalog.own
         check_owners(records.values(), {number: store.tail(number).batches for number in store.vchannel_ids()})
-        self._directory.list_again(catalog.foreign())
+        self._directory.list_again(catalog.foreign)
         destroying = [record for record in records.values() if record.is_destroying]
         await self._destroy_marked(destroying)
         # A crash between writing the catalog's record and the store's vchannels leaves only the record. This cannot
@@ -216,16 +216,16 @@ class Lifecycle:
 
     async def open_created(self, created: Sequence[ChannelRecord]) -> None:
         """Open new channels of this node, and list those of other nodes. The caller holds ``changes``."""
-        await self._open([record for record in created if record.name in self._catalog.records()])
+        await self._open([record for record in created if record.name in self._catalog.own])
         for record in created:
-            if record.name in self._catalog.foreign():
+            if record.name in self._catalog.foreign:
                 self._directory.add_foreign(record.name)
 
     def _record(self, name: str) -> ChannelRecord | None:
         """Return the record of any node's channel; None if it does not exist or is being destroyed on this node."""
         if name in self._directory.logs:
-            return self._catalog.records()[name]
-        return self._catalog.foreign().get(name)
+            return self._catalog.own[name]
+        return self._catalog.foreign.get(name)
 
     def _check_shapes(self, names: Sequence[str], vchannels: int) -> None:
         """Raise ChannelAlreadyExistsError if any exist with another number of vchannels."""
@@ -257,7 +257,7 @@ class Lifecycle:
 
     async def follow(self, metadata: SharedMetadataStore) -> None:
         """Apply other nodes' changes of channels, and open channels that they place on this node. Never returns."""
-        async with aclosing(metadata.watch(self._catalog.channel_prefix)) as changes:
+        async with aclosing(metadata.watch(self._catalog.prefix)) as changes:
             async for watched in changes:
                 async with self._directory.changes:
                     self._catalog.follow(watched)
@@ -265,8 +265,8 @@ class Lifecycle:
 
     async def _open_new(self) -> None:
         """Open this node's channels that are not open yet, and refresh the list of all names."""
-        await self._open([record for record in self._catalog.records().values() if not record.is_destroying])
-        self._directory.list_again(self._catalog.foreign())
+        await self._open([record for record in self._catalog.own.values() if not record.is_destroying])
+        self._directory.list_again(self._catalog.foreign)
 
     async def _open(self, records: Iterable[ChannelRecord]) -> None:
         # Skip channels that another task has opened meanwhile.
@@ -361,7 +361,7 @@ class Lifecycle:
         log = self._directory.find_channel(name)
         failure = self._node.admission.failure
         return ChannelState(
-            self._catalog.records()[name],
+            self._catalog.own[name],
             log.watermark(),
             failure.values["cause"] if failure else "",
             [VchannelState(vchannel.name, self._node.store.tail(vchannel.vchannel_id)) for vchannel in log.vchannels],

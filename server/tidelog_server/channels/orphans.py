@@ -71,7 +71,7 @@ class Orphans:
         async with self._directory.changes:
             suspects = [
                 record
-                for record in self._channels.records().values()
+                for record in self._channels.own.values()
                 if record.holds(self._kind) and not record.is_destroying and not self._has_content(record)
             ]
             # In a cluster, this node may know the channel before it knows the content. One commit wrote both, so the

@@ -82,14 +82,14 @@ class Ownership:
         """Raise NotOwnerError if another node owns ``channel``; ``name`` is the requested name, for the error."""
         if self._cluster is None:
             return
-        record = self._catalog.foreign().get(channel)
+        record = self._catalog.foreign.get(channel)
         if record is not None:
             owner = self._cluster.owner(channel, record.node_id)
             raise NotOwnerError(name, node_id=owner.node_id, address=owner.address, term=owner.term)
 
     def owner(self, channel: str) -> ChannelOwner | None:
         """Return the owner of a channel; None if the channel does not exist."""
-        record = self._catalog.records().get(channel) or self._catalog.foreign().get(channel)
+        record = self._catalog.records.get(channel)
         if record is None or record.is_destroying:
             self._owners.pop(channel, None)
             return None
@@ -156,7 +156,7 @@ class Ownership:
 
     def foreign(self) -> Mapping[str, ChannelRecord]:
         """Return the records of channels of other nodes."""
-        return self._catalog.foreign()
+        return self._catalog.foreign
 
 
 def place(loads: Mapping[str, int], channels: int, vchannels: int) -> list[str]:

@@ -157,7 +157,7 @@ class Retainer:
         pinned = [self._pinned_tick(vchannel.name) for vchannel in watched.log.vchannels]
         if self._watched.get(watched.log.name) is not watched:
             return
-        cuts = dict(self._catalog.records()[watched.log.name].cuts)
+        cuts = dict(self._catalog.own[watched.log.name].cuts)
         try:
             verdict = await self._on_reader(self._judge, watched, pinned, cuts)
         except KeyError:
@@ -180,7 +180,7 @@ class Retainer:
         async with self._changes:
             if self._watched.get(name) is not watched:
                 return False
-            before = dict(self._catalog.records()[name].cuts)
+            before = dict(self._catalog.own[name].cuts)
             losses: dict[int, GroupCut] = {}
             for cut in cuts:
                 pin = pinned[cut.index]

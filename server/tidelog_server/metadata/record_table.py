@@ -77,13 +77,13 @@ class RecordTable(Generic[_Record]):
         prefix = self.prefix
         for key, found in watched.values.items():
             name = key.removeprefix(prefix)
-            if self._revision(name) < found.revision:
+            if self.revision_of(name) < found.revision:
                 self.learn(self._decode(name, found.value, found.revision))
         gone = [key.removeprefix(prefix) for key in watched.deleted]
         if watched.is_snapshot:
             gone += [name for name in self.records if prefix + name not in watched.values]
         for name in gone:
-            if self._revision(name) < watched.revision:
+            if self.revision_of(name) < watched.revision:
                 self.forget(name)
 
     async def refresh(self, names: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ class RecordTable(Generic[_Record]):
         for name, found in zip(names, values, strict=True):
             if found is None:
                 self.forget(name)
-            elif self._revision(name) < found.revision:
+            elif self.revision_of(name) < found.revision:
                 self.learn(self._decode(name, found.value, found.revision))
 
     def learn(self, record: _Record) -> None:
@@ -111,6 +111,7 @@ class RecordTable(Generic[_Record]):
         """Return the key of a record."""
         return self.prefix + name
 
-    def _revision(self, name: str) -> int:
+    def revision_of(self, name: str) -> int:
+        """Return the revision of a record; 0 if it does not exist."""
         found = self.records.get(name)
         return 0 if found is None else found.revision

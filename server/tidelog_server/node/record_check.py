@@ -32,20 +32,20 @@ async def check_records(
     """
     catalog = Catalog(metadata, root)
     await catalog.open()
-    check_owners(catalog.records().values(), batches)
+    check_owners(catalog.own.values(), batches)
     journals = JournalCatalog(metadata, root)
     await journals.open()
-    check_journals(journals.records.values(), catalog.records())
+    check_journals(journals.records.values(), catalog.own)
     mailboxes = MailboxCatalog(metadata, root)
     await mailboxes.open()
-    check_mailboxes(mailboxes.records, catalog.records())
+    check_mailboxes(mailboxes.records, catalog.own)
     commits = SharedCommits(metadata, TaskOwner(_no_task))
     groups = GroupCatalog(metadata, commits, root)
     await groups.open()
     check_positions(groups.records, positions)
     broadcasts = await BroadcastRecords(metadata, commits, root).load()
-    _check_broadcasts(broadcasts.tasks, catalog.records())
-    return catalog.records()
+    _check_broadcasts(broadcasts.tasks, catalog.own)
+    return catalog.own
 
 
 def _check_broadcasts(tasks: Iterable[Task], channels: Mapping[str, ChannelRecord]) -> None:

@@ -177,9 +177,9 @@ async def test_a_cancelled_change_is_done_whole_or_not_at_all(turns: int, tmp_pa
         await node.lifecycle.create(["new", "old"], 0, 2 if "new" in node.directory.names else 1, Owner(),
                                      if_not_exists=True) if turns > 100 else None  # fmt: skip
         async with node.directory.changes:
-            known = set(node.lifecycle._catalog.records())
+            known = set(node.lifecycle._catalog.own)
             assert known == set(node.directory.names)
-            assert all(not record.is_destroying for record in node.lifecycle._catalog.records().values())
+            assert all(not record.is_destroying for record in node.lifecycle._catalog.own.values())
 
 
 async def test_a_cancelled_trim_is_known_to_the_log(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def learn_channels(node: Node, count: int) -> None:
     catalog = node.directory.ownership._catalog
     for number in range(count):
         name = f"others.{number:05}"
-        catalog._learn(ChannelRecord(name, (10_000 + number,), Owner(), Tick(1), node_id="another"), 1)
+        catalog.learn(ChannelRecord(name, (10_000 + number,), Owner(), Tick(1), node_id="another", revision=1))
         node.directory.add_foreign(name)
 
 
@@ -296,7 +296,7 @@ async def test_a_watch_of_owners_takes_no_work_for_channels_of_others(node: Node
     while not one.written:
         await asyncio.sleep(0.001)
     learn_channels(node, 0)
-    node.directory.ownership._catalog._forget("others.00001")
+    node.directory.ownership._catalog.forget("others.00001")
     await asyncio.sleep(0.5)
     assert len(one.written) == 1
     assert call.calls < OF_A_CALL
