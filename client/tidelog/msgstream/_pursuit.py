@@ -1,5 +1,6 @@
 """Pursuit mode: a time-tick stream that is far behind merges packs. Pure."""
 
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSUIT_MAX_SPAN_MS
@@ -40,8 +41,17 @@ PackT = TypeVar("PackT", bound=Mergeable)
 class Pursuit(Generic[PackT]):
     """Merges packs, up to 8 MiB or 60 s each, while they are more than 10 s behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_on: bool = True) -> None:
+        """``is_on`` is False to merge no packs."""
+        self._is_on = is_on
         self._collected: PackT | None = None
+
+    def next_pack(self, source: Callable[[], PackT | None], now_ms: int) -> PackT | None:
+        """Return the next pack of ``source``, merged if it is far behind; None until one is complete and due."""
+        while (pack := source()) is not None:
+            if (merged := self.feed(pack, now_ms) if self._is_on else pack) is not None:
+                return merged
+        return None
 
     def feed(self, pack: PackT, now_ms: int) -> PackT | None:
         """Add the next pack; return the merged one once it is due."""

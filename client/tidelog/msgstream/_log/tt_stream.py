@@ -34,7 +34,7 @@ class AsyncTtMsgStream(LogStream):
         super().__init__(backend, tools)
         self._grid = Grid(tools.settings.tick_interval_ms)
         self._assembler: PackAssembler | None = None
-        self._pursuit: Pursuit[RawPack] | None = None
+        self._pursuit = Pursuit[RawPack]()
         # Complete but not handed out, because its messages could not be decoded yet.
         self._ready: RawPack | None = None
         self._positions: dict[str, MsgPosition] = {}
@@ -44,7 +44,7 @@ class AsyncTtMsgStream(LogStream):
     def _reset(self, places: Mapping[str, Place]) -> None:
         starts = {channel: place.after_tick for channel, place in places.items()}
         self._assembler = PackAssembler(self._grid, starts, self.settings.max_pack_bytes)
-        self._pursuit = Pursuit() if self.settings.pursuit_mode else None
+        self._pursuit = Pursuit(is_on=self.settings.pursuit_mode)
         self._ready = None
         self._positions = {
             channel: MsgPosition(channel, Tick(tick).message_id, self.sub_name, tick)
@@ -61,7 +61,9 @@ class AsyncTtMsgStream(LogStream):
             self._ahead_ms = ahead_ms if self._ahead_ms is None else min(self._ahead_ms, ahead_ms)
 
     def _has_next(self) -> bool:
-        self._ready = self._ready or self._next_raw()
+        assert self._assembler is not None
+        now_ms = _now_ms() - (self._ahead_ms or 0)
+        self._ready = self._ready or self._pursuit.next_pack(self._assembler.next_pack, now_ms)
         return self._ready is not None
 
     async def _take_next(self) -> MsgPack | None:
@@ -81,17 +83,6 @@ class AsyncTtMsgStream(LogStream):
             }
         )
         return MsgPack(raw.begin_tick, raw.end_tick, messages, list(begin.values()), list(self._positions.values()))
-
-    def _next_raw(self) -> RawPack | None:
-        """Return the next complete pack; in pursuit mode, after merging packs that are far behind."""
-        assert self._assembler is not None
-        while (raw := self._assembler.next_pack()) is not None:
-            if self._pursuit is None:
-                return raw
-            merged = self._pursuit.feed(raw, _now_ms() - (self._ahead_ms or 0))
-            if merged is not None:
-                return merged
-        return None
 
     async def _messages(self, raw: RawPack) -> list[TsMsg]:
         """Return the messages of a pack; drop repeated inserts and deletes (same channel, id and source)."""

@@ -66,7 +66,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     def __init__(self, backend: PulsarBackend, tools: PulsarTools, *, owns_broker: bool = False) -> None:
         super().__init__(backend, tools, owns_broker=owns_broker)
         self._assembler: TickAssembler[_Item, _Place] | None = None
-        self._pursuit: Pursuit[TickedPack[_Item, _Place]] | None = None
+        self._pursuit = Pursuit[TickedPack[_Item, _Place]]()
         # Complete but not handed out, because its messages could not be decoded yet.
         self._ready: TickedPack[_Item, _Place] | None = None
         self._positions: dict[str, MsgPosition] = {}
@@ -99,7 +99,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
 
     def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
         self._assembler = TickAssembler({topic: place.time for topic, place in places.items()})
-        self._pursuit = Pursuit() if self.settings.pursuit_mode else None
+        self._pursuit = Pursuit(is_on=self.settings.pursuit_mode)
         self._ready = None
         self._waits_for = ()
         self._waits_since_s = time.time()
@@ -120,7 +120,7 @@ class AsyncPulsarTtMsgStream(PulsarStream):
     def _has_next(self) -> bool:
         assert self._assembler is not None
         assert self._topics is not None
-        self._ready = self._ready or self._next_raw()
+        self._ready = self._ready or self._pursuit.next_pack(self._assembler.next_pack, time.time_ns() // 1_000_000)
         self._waits_for = ()
         if self._ready is None:
             self._topics.wanted = self._assembler.behind()
@@ -151,16 +151,6 @@ class AsyncPulsarTtMsgStream(PulsarStream):
                 places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end_tick)
         self._handed_out(places)
         return MsgPack(max(0, raw.begin_tick), raw.end_tick, messages, begin, list(self._positions.values()))
-
-    def _next_raw(self) -> TickedPack[_Item, _Place] | None:
-        """Return the next complete pack; in pursuit mode, after merging packs that are far behind."""
-        assert self._assembler is not None
-        while (raw := self._assembler.next_pack()) is not None:
-            if self._pursuit is None:
-                return raw
-            if (merged := self._pursuit.feed(raw, time.time_ns() // 1_000_000)) is not None:
-                return merged
-        return None
 
     def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
         place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)
