@@ -1,17 +1,17 @@
 """Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see docs/reference/format.md)."""
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_GROUPS
-from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 from tidelog_server.metadata.json_records import decode_record, encode_record
+from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Delete, MetadataStore, Put
 
@@ -33,12 +33,14 @@ class GroupRecord:
         created_tick: Tick of the creation.
         start: Default start position on newly subscribed vchannels.
         tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
+        revision: Metadata revision of its creation.
     """
 
     name: str
     created_tick: Tick
     start: Start
     tenant: str = ""
+    revision: int = field(default=0, compare=False)
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
@@ -49,39 +51,32 @@ class GroupRecord:
         return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
-    def decode(cls, name: str, value: bytes) -> "GroupRecord":
+    def decode(cls, name: str, value: bytes, revision: int = 0) -> "GroupRecord":
         """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
 
         def parse(fields: dict[str, Any]) -> GroupRecord:
             start_name, *start_value = fields["start"]
             start = _STARTS[start_name](*map(int, start_value))
             tenant = bytes.fromhex(fields.get("tenant", "")).hex()
-            return cls(name, Tick(int(fields["created_tick"])), start, tenant)
+            return cls(name, Tick(int(fields["created_tick"])), start, tenant, revision)
 
         return decode_record(value, _RECORD_VERSION, parse, f"of group '{name}'", group=name)
 
 
-class GroupCatalog:
+class GroupCatalog(RecordTable[GroupRecord]):
     """Records of all groups. The caller serialises changes of one group."""
 
     def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
-        self._metadata = metadata
+        super().__init__(metadata, f"{root}/group/", GroupRecord.decode)
         self._commits = commits
-        self._prefix = f"{root}/group/"
-        self._revisions: dict[str, int] = {}
         # Includes groups whose record is being written.
         self._usage = Usage()
-        self.records: dict[str, GroupRecord] = {}
-        self.names = SortedNames()
 
     async def open(self) -> None:
         """Load all records. Raises DataLossError if one is unreadable."""
-        for key, found in (await self._metadata.list(self._prefix)).items():
-            name = key.removeprefix(self._prefix)
-            self.records[name] = GroupRecord.decode(name, found.value)
-            self._revisions[name] = found.revision
-            self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
-        self.names = SortedNames(self.records)
+        await super().open()
+        for record in self.records.values():
+            self._usage.add(bytes.fromhex(record.tenant), 1)
 
     async def add(self, record: GroupRecord, percent: int) -> None:
         """Persist a new group. No group may have its name.
@@ -99,21 +94,17 @@ class GroupCatalog:
         self._usage.check_share(tenant, 1, MAX_GROUPS, percent, "groups")
         self._usage.add(tenant, 1)
         try:
-            self._revisions[record.name] = await self._commits.commit(
-                [Put(self._prefix + record.name, record.encode(), 0)]
-            )
+            revision = await self._commits.commit([Put(self.key(record.name), record.encode(), 0)])
         except BaseException:
             self._usage.add(tenant, -1)
             raise
-        self.records[record.name] = record
-        self.names.add(record.name)
+        self.learn(replace(record, revision=revision))
 
     async def remove(self, name: str) -> None:
         """Delete the record of an existing group, durably."""
-        await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
+        await self._commits.commit([Delete(self.key(name), self.revision_of(name))])
         self._usage.add(bytes.fromhex(self.records[name].tenant), -1)
-        del self.records[name], self._revisions[name]
-        self.names.discard(name)
+        self.forget(name)
 
 
 def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:
