@@ -4,7 +4,9 @@ A health check runs in the environment of its server, for example in the same co
 """
 
 import os
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 # The address of this machine at which a server answers that listens on all addresses.
 _REACHED_AT: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -25,3 +27,14 @@ def _endpoint(host_name: str, port_name: str, default_port: str) -> str:
     port = os.environ.get(f"TIDELOG_SERVER__{port_name}", "") or default_port
     host = _REACHED_AT.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+HttpOption = Annotated[
+    str,
+    typer.Option(
+        "--http",
+        envvar="TIDELOG_HTTP_ENDPOINT",
+        default_factory=http_endpoint,
+        help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
+    ),
+]

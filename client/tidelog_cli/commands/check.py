@@ -36,15 +36,6 @@ _AGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", re.ASCII)
 _CHECK_CHANNEL: Final = "tidelog-check"
 _KEPT_BYTES: Final = 1 << 20
 
-_HttpOption = Annotated[
-    str,
-    typer.Option(
-        "--http",
-        envvar="TIDELOG_HTTP_ENDPOINT",
-        default_factory=own_server.http_endpoint,
-        help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
-    ),
-]
 _EndpointOption = Annotated[
     str,
     typer.Option(
@@ -75,13 +66,13 @@ def register(root: typer.Typer) -> None:
 
 
 @app.command(epilog=CHECK_CODES)
-def health(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+def health(*, http: own_server.HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
     """Check that the server process is alive. For a container's liveness check: restart it when this fails."""
     _answer("health", lambda: _probe(http, "/livez", timeout), as_json=json)
 
 
 @app.command(epilog=CHECK_CODES)
-def ready(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+def ready(*, http: own_server.HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
     """Check that the server accepts requests. For a load balancer: route no requests to it while this fails."""
     _answer("ready", lambda: _probe(http, "/readyz", timeout), as_json=json)
 
@@ -95,7 +86,7 @@ def disk(
     critical_gib: Annotated[
         float, typer.Option("--critical-gib", min=0, callback=finite, help="Critical below this free space, GiB.")
     ] = 1.0,
-    http: _HttpOption,
+    http: own_server.HttpOption,
     timeout: _TimeoutOption = 2.0,
     json: _JsonOption = False,
 ) -> None:

@@ -58,15 +58,7 @@ def top(
     count: Annotated[
         int | None, typer.Option(min=1, help="Number of intervals to show. Default: run until Ctrl-C.")
     ] = None,
-    http: Annotated[
-        str,
-        typer.Option(
-            "--http",
-            envvar="TIDELOG_HTTP_ENDPOINT",
-            default_factory=own_server.http_endpoint,
-            help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
-        ),
-    ],
+    http: own_server.HttpOption,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     output: OutputOption = None,
 ) -> None:
