@@ -74,6 +74,11 @@ class ReaderWatch:
         if not self._lost and (was_lost or self.state not in ("connected", "lagging")):
             self._found()
 
+    @property
+    def reason(self) -> TidelogError | None:
+        """Why the reader waits for its server; None if it does not, or the server is only silent."""
+        return next(iter(self._lost.values()), None)
+
     def closed(self, link: object) -> None:
         """Record that ``link`` has ended, possibly while it waited."""
         if self._lost.pop(link, None) is not None and not self._lost:
@@ -123,7 +128,7 @@ class ReaderWatch:
 
     def _report_waiting(self, transport: Transport) -> None:
         self._timer = None
-        error = next(iter(self._lost.values()))
+        error = self.reason
         if transport.may_warn():
             self._has_logged = True
             _log.warning(
@@ -181,13 +186,13 @@ class Patience:
         """Run a block that waits for the server, until the time is over or ``extra_s`` later.
 
         Raises:
-            UnavailableError: The server did not answer in time. The block was cancelled.
+            TidelogError: The server did not answer in time. The block was cancelled.
         """
         return answer_by(self.give_up_at_s + extra_s, self.silence)
 
-    def silence(self) -> UnavailableError:
-        """Return the error of a server that did not answer in time."""
-        return UnavailableError(
+    def silence(self) -> TidelogError:
+        """Return the error of a server that did not answer in time: the one that it answered before, if any."""
+        return self._watch.reason or UnavailableError(
             f"the server at {self._transport.endpoint} did not answer for {self._clock() - self._begin_s:.1f} s: check "
             "it, or raise Retry.give_up_s"
         )
