@@ -7,63 +7,26 @@ Promises of docs/reference/guarantees.md: G19.
 """
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import AppendResult, SequenceGapError, ShutdownError, TidelogError
+from tidelog import AppendResult, ShutdownError, TidelogError
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import Submission
-from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
-from tidelog.wire.column_message import columns_from_wire
-from tidelog.wire.columns import decode_payloads
-from tidelog_testing.parts.append_queues import LOST, Network, Stream
+from tidelog_testing.parts.append_queues import LOST, Network, NumberedServer
 
 VCHANNELS = ("a/0", "b/0")
 _LARGE_BYTES = 1 << 16
-
-
-@dataclass
-class Server:
-    """A minimal model of a server that accepts numbered batches."""
-
-    log: dict[str, list[bytes]] = field(default_factory=lambda: {name: [] for name in VCHANNELS})
-    # First position and number of messages of each batch, by vchannel and producer.
-    results: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
-
-    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Accept the oldest request of ``stream``, or refuse it with ``refusal``."""
-        request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
-        response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
-        stream.answers.append((response, refusal or self._append(request, response)))
-
-    def _append(
-        self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
-    ) -> TidelogError | None:
-        producer, log = request.options.producer, self.log[request.vchannel]
-        results = self.results.setdefault((request.vchannel, producer.producer_id), [])
-        payloads = decode_payloads(columns_from_wire(request.columns.SerializeToString()))
-        if producer.sequence > len(results) + 1:
-            return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
-        is_new = producer.sequence == len(results) + 1
-        if is_new:
-            results.append((len(log), len(payloads)))
-            log += payloads
-        first, count = results[producer.sequence - 1]
-        assert log[first : first + count] == payloads
-        response.result.first_tick, response.result.last_tick = first, first + count - 1
-        response.result.duplicate = not is_new
-        return None
 
 
 class World(Network):
     """A client with producers, a server, and the streams between them."""
 
     def __init__(self) -> None:
-        self.server = Server()
+        self.server = NumberedServer()
         super().__init__(self.server)
         self.numberings = {name: Numbering() for name in VCHANNELS}
         self.submitted: dict[str, list[bytes]] = {name: [] for name in VCHANNELS}
@@ -132,7 +95,7 @@ def test_every_message_is_in_the_log_once_and_in_order(steps: list[tuple[str, ..
             getattr(world, name)(*arguments)
         world.finish()
 
-        assert world.server.log == world.submitted
+        assert {name: world.server.log[name] for name in VCHANNELS} == world.submitted
         for vchannel, messages, future in world.futures:
             result = future.result()
             assert world.server.log[vchannel][result.first_tick : result.last_tick + 1] == messages

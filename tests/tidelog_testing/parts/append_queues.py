@@ -1,12 +1,19 @@
 """Drive the client's pure queue of appends by hand, or against a model of a server whose streams break."""
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidelog import AppendResult, AppendUnknownError, Message, TidelogError
+from tidelog import (
+    AppendResult,
+    AppendUnknownError,
+    InvalidRequestError,
+    Message,
+    SequenceGapError,
+    TidelogError,
+)
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import AppendBatch, Submission
 from tidelog.append.queues import AppendQueues
@@ -92,6 +99,42 @@ class ServerModel(Protocol):
     def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
         """Process the oldest request of ``stream``, or refuse it with ``refusal``."""
         ...
+
+
+@dataclass
+class NumberedServer:
+    """A minimal model of a server: it accepts numbered batches, and refuses those whose payload begins with bad."""
+
+    log: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    # First position and number of messages of each batch, by vchannel and producer.
+    results: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+
+    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
+        """Accept the oldest request of ``stream``, or refuse it with ``refusal``."""
+        request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
+        response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
+        stream.answers.append((response, refusal or self._append(request, response)))
+
+    def _append(
+        self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
+    ) -> TidelogError | None:
+        producer, log = request.options.producer, self.log[request.vchannel]
+        results = self.results.setdefault((request.vchannel, producer.producer_id), [])
+        payloads = decode_payloads(columns_from_wire(request.columns.SerializeToString()))
+        # An invalid request is refused before its number is checked.
+        if any(payload.startswith(b"bad") for payload in payloads):
+            return InvalidRequestError("bad")
+        if producer.sequence > len(results) + 1:
+            return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
+        is_new = producer.sequence == len(results) + 1
+        if is_new:
+            results.append((len(log), len(payloads)))
+            log += payloads
+        first, count = results[producer.sequence - 1]
+        assert log[first : first + count] == payloads
+        response.result.first_tick, response.result.last_tick = first, first + count - 1
+        response.result.duplicate = not is_new
+        return None
 
 
 class Network:
