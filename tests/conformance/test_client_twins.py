@@ -32,7 +32,7 @@ PAIRS = [
 INTERNAL = {
     "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
     "within",
-    "append_numbered", "send_batch", "fetch_response", "feed", "settle", "take",
+    "append_numbered", "put", "fetch_response", "feed", "settle", "take",
 }  # fmt: skip
 RENAMED = {"aclose": "close"}
 

@@ -1,7 +1,6 @@
 """The producer: appends messages to one vchannel, in order, batched and pipelined."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
@@ -9,6 +8,7 @@ from typing import Any, Final, Self, TypedDict
 from tidelog.append.numbering import Numbering
 from tidelog.append.oversized import PartlyAppended
 from tidelog.append.queue import Submission
+from tidelog.append.sender import ProducerBatch, Room, Sender
 from tidelog.append.sizes import MIXED_BYTES, Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError, copy_of
@@ -101,29 +101,20 @@ class AsyncProducer(InOneProcess):
         self._appends = appends
         self._linger_s = linger_s
         self._max_batch_bytes = max_batch_bytes
-        self._max_in_flight_bytes = max_in_flight_bytes
         self._terms = AppendTerms(durability, fencing_token).checked()
         self._numbering = Numbering() if idempotent else None
-        self._gathered: list[Appendable] = []
-        self._gathered_bytes = 0
-        self._gathered_is_plain = True
-        self._batch: asyncio.Future[Any] | None = None
         self._linger: asyncio.Handle | None = None
-        self._unsettled: deque[tuple[Submission, int]] = deque()
         # Everything that is not acknowledged, including the gathered messages.
-        self._in_flight_bytes = 0
+        self._room = Room(max_in_flight_bytes)
+        self._sender = Sender[ProducerBatch](self._room, self._stopped)
         # Average size of the messages that ``send_many`` sent last; 0 before the first.
         self._message_bytes = 0.0
-        self._waiting_for_room: list[asyncio.Future[None]] = []
-        self._failure: TidelogError | None = None
-        # The first message that the server refused alone, until `flush` reports it.
-        self._refusal: TidelogError | None = None
         self._is_closed = False
 
     @property
     def in_flight_bytes(self) -> int:
         """Approximate number of bytes that are not acknowledged."""
-        return self._in_flight_bytes
+        return self._room.used_bytes
 
     async def send(self, message: Appendable) -> AsyncTicket:
         """Send ``message`` and return a ticket for its position; waits only for room in the buffer.
@@ -138,11 +129,11 @@ class AsyncProducer(InOneProcess):
             ClosedError: The producer is closed.
         """
         size_bytes = measure(message)
-        if not self._has_room(size_bytes):
-            await self._room(size_bytes)
+        if not self._room.has(size_bytes):
+            await self._wait_for_room(size_bytes)
         self._check_open()
         batch = self._gather(message, size_bytes)
-        ticket = AsyncTicket(batch, len(self._gathered) - 1)
+        ticket = AsyncTicket(batch.future, len(batch.messages) - 1)
         self._ship_if_full()
         return ticket
 
@@ -155,10 +146,10 @@ class AsyncProducer(InOneProcess):
         """
         size_bytes = measure(message)
         self._check_open()
-        if not self._has_room(size_bytes):
+        if not self._room.has(size_bytes):
             raise BufferFullError(
-                f"{self._in_flight_bytes} bytes are in flight to {self.vchannel}, the limit is "
-                f"{self._max_in_flight_bytes}: await send() or flush()"
+                f"{self._room.used_bytes} bytes are in flight to {self.vchannel}, the limit is "
+                f"{self._room.limit_bytes}: await send() or flush()"
             )
         self._gather(message, size_bytes)
         self._ship_if_full()
@@ -176,34 +167,24 @@ class AsyncProducer(InOneProcess):
         begin = 0
         while begin < len(messages):
             part, is_plain, size_bytes = self._cut(messages, begin)
-            if not self._has_room(size_bytes):
-                await self._room(size_bytes)
+            if not self._room.has(size_bytes):
+                await self._wait_for_room(size_bytes)
             self._check_open()
-            self._batch_for(len(part), size_bytes, is_plain=is_plain)
-            if self._gathered or not isinstance(part, list):
-                self._gathered.extend(part)
+            batch = self._batch_for(len(part), size_bytes, is_plain=is_plain)
+            if batch.messages or not isinstance(part, list):
+                batch.messages.extend(part)
             else:
-                self._gathered = part  # A slice, so nothing else references it.
+                batch.messages = part  # A slice, so nothing else references it.
             self._ship_if_full()
             begin += len(part)
 
-    def send_batch(self, payloads: list[bytes]) -> "asyncio.Future[AppendResult]":
-        """Send ``payloads``, at least one, as one batch after everything sent before; return the future of its result.
-
-        For the append service of ``tidelog.gazette``. Does not wait for room: the caller bounds what it has in flight,
-        and must not change the list afterwards. The batch is sent again as a whole, so no other message ever lies
-        between its messages.
+    def put(self, batch: Submission) -> None:
+        """Pass a batch to the append stream, under the numbers of the producer; for the producers of other modules.
 
         Raises:
-            TypeError, ProducerStoppedError, ClosedError: As ``send``. Nothing was sent.
+            ClosedError: The client is closed.
         """
-        self._check_open()
-        _, size_bytes = measure_all(payloads)
-        self._ship()
-        batch = self._batch_for(len(payloads), size_bytes, is_plain=True)
-        self._gathered = list[Appendable](payloads)
-        self._ship(is_divisible=False)
-        return batch
+        self._appends().put(self.vchannel, self._terms, batch, self._numbering)
 
     async def flush(self) -> None:
         """Return once everything sent so far is acknowledged.
@@ -216,15 +197,11 @@ class AsyncProducer(InOneProcess):
             TidelogError: The first failure of this producer, if any.
         """
         self._ship()
-        while self._unsettled:
-            # The newest is settled last, unless a failure or refusal settles them in another order; hence the loop.
-            futures = (submission.future for submission, _ in reversed(self._unsettled))
-            if (newest := next((future for future in futures if not future.done()), None)) is not None:
-                await asyncio.wait((newest,))
-            await asyncio.sleep(0)
-        if self._failure is not None:
-            raise self._failure
-        refusal, self._refusal = self._refusal, None
+        while not self._sender.is_settled:
+            await self._room.freed()
+        if self._sender.failure is not None:
+            raise copy_of(self._sender.failure)
+        refusal, self._sender.refusal = self._sender.refusal, None
         if refusal is not None:
             raise refusal
 
@@ -253,31 +230,31 @@ class AsyncProducer(InOneProcess):
         self._ship()
 
     def _check_open(self) -> None:
-        if self._failure is not None:
-            raise self._stopped() from self._failure
+        if self._sender.failure is not None:
+            raise self._stopped()
         if self._is_closed:
             raise ClosedError(f"the producer of {self.vchannel} is closed: create a new one")
 
     def _stopped(self) -> ProducerStoppedError:
-        return ProducerStoppedError(
-            f"the producer of {self.vchannel} stopped because an earlier append failed: {self._failure}"
+        failure = self._sender.failure
+        stopped = ProducerStoppedError(
+            f"the producer of {self.vchannel} stopped because an earlier append failed: {failure}"
         )
+        stopped.__cause__ = failure
+        return stopped
 
-    def _has_room(self, size_bytes: int) -> bool:
-        return not self._in_flight_bytes or self._in_flight_bytes + size_bytes <= self._max_in_flight_bytes
-
-    async def _room(self, size_bytes: int) -> None:
-        while not self._has_room(size_bytes) and self._failure is None:
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        while not self._room.has(size_bytes) and self._sender.failure is None:
             # The gathered batch may occupy the room that this waits for, so send it as if it were full.
             self._ship()
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting_for_room.append(waiter)
-            await waiter
+            await self._room.freed()
 
     def _cut(self, messages: Sequence[Appendable], begin: int) -> tuple[Sequence[Appendable], bool, int]:
         """Return the messages from ``begin`` that fit into the current batch, at least one, with their size."""
-        room_bytes = max(self._max_batch_bytes - self._gathered_bytes, 1)
-        count = max(MAX_MESSAGES_PER_BATCH - len(self._gathered), 1)
+        batch = self._sender.gathering
+        room_bytes, count = self._max_batch_bytes, MAX_MESSAGES_PER_BATCH
+        if batch is not None:
+            room_bytes, count = max(room_bytes - batch.size_bytes, 1), max(count - len(batch.messages), 1)
         if self._message_bytes:
             # Estimate from the last messages; an estimate that is too large costs a second measurement.
             count = max(1, min(count, int(room_bytes / self._message_bytes)))
@@ -289,78 +266,52 @@ class AsyncProducer(InOneProcess):
                 return part, is_plain, size_bytes
             count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
 
-    def _start_batch(self) -> "asyncio.Future[Any]":
-        """Start a batch and its linger timer, and return its future."""
+    def _start_batch(self) -> ProducerBatch:
+        """Start a batch and its linger timer."""
         loop = asyncio.get_running_loop()
-        batch: asyncio.Future[Any] = loop.create_future()
-        self._batch = batch
-        batch.add_done_callback(self._on_settled)
+        batch = ProducerBatch([], True, 0, loop.create_future(), sender=self._sender)
+        batch.travels_alone = batch.is_divisible = True
+        self._sender.begin(batch)
         # Each batch lingers from its first message: later ones must not delay it.
         self._linger = loop.call_later(self._linger_s, self._ship)
         return batch
 
-    def _batch_for(self, count: int, size_bytes: int, *, is_plain: bool) -> "asyncio.Future[Any]":
-        """Return the future of the batch for ``count`` messages, and count them; ship what they do not fit behind."""
-        added_bytes = size_bytes
-        if is_plain is not self._gathered_is_plain:
-            # Payloads that share a batch with messages take more than alone: the new ones, or those before.
-            added_bytes += MIXED_BYTES * (count if is_plain else len(self._gathered))
-        if self._gathered and self._gathered_bytes + added_bytes > self._max_batch_bytes:
-            self._ship()
-            added_bytes = size_bytes
-        batch = self._batch or self._start_batch()
-        self._gathered_is_plain = is_plain and self._gathered_is_plain
-        self._gathered_bytes += added_bytes
-        self._in_flight_bytes += added_bytes
+    def _batch_for(self, count: int, size_bytes: int, *, is_plain: bool) -> ProducerBatch:
+        """Return the batch for ``count`` messages, and count them; ship what they do not fit behind."""
+        batch, added_bytes = self._sender.gathering, size_bytes
+        if batch is not None:
+            if is_plain is not batch.is_plain:
+                # Payloads that share a batch with messages take more than alone: the new ones, or those before.
+                added_bytes += MIXED_BYTES * (count if is_plain else len(batch.messages))
+            if batch.size_bytes + added_bytes > self._max_batch_bytes:
+                self._ship()
+                batch, added_bytes = None, size_bytes
+        if batch is None:
+            batch = self._start_batch()
+        batch.is_plain = is_plain and batch.is_plain
+        batch.size_bytes += added_bytes
+        self._room.used_bytes += added_bytes
         return batch
 
-    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[Any]":
+    def _gather(self, message: Appendable, size_bytes: int) -> ProducerBatch:
         batch = self._batch_for(1, size_bytes, is_plain=type(message) is bytes)
-        self._gathered.append(message)
+        batch.messages.append(message)
         return batch
 
     def _ship_if_full(self) -> None:
-        if self._gathered_bytes >= self._max_batch_bytes or len(self._gathered) >= MAX_MESSAGES_PER_BATCH:
+        batch = self._sender.gathering
+        assert batch is not None
+        if batch.size_bytes >= self._max_batch_bytes or len(batch.messages) >= MAX_MESSAGES_PER_BATCH:
             self._ship()
 
-    def _ship(self, *, is_divisible: bool = True) -> None:
+    def _ship(self) -> None:
         """Pass the gathered batch to the append stream."""
-        if self._batch is None:
+        batch, self._sender.gathering = self._sender.gathering, None
+        if batch is None:
             return
         assert self._linger is not None
         self._linger.cancel()
-        batch, messages, size_bytes = self._batch, self._gathered, self._gathered_bytes
-        is_plain = self._gathered_is_plain
-        self._batch, self._gathered, self._gathered_bytes, self._gathered_is_plain = None, [], 0, True
-        submission = Submission(messages, is_plain, size_bytes, batch)
-        submission.travels_alone, submission.is_divisible = True, is_divisible
-        self._unsettled.append((submission, size_bytes))
         try:
-            self._appends().put(self.vchannel, self._terms, submission, self._numbering)
+            self.put(batch)
         except TidelogError as error:
-            submission.fail(error)
-
-    def _on_settled(self, batch: "asyncio.Future[Any]") -> None:
-        # Retrieving the exception also keeps asyncio from logging it if no ticket is awaited.
-        error = batch.exception()
-        if isinstance(error, TidelogError) and self._failure is None:
-            self._stop(error)
-        if error is None and isinstance(result := batch.result(), PartlyAppended):
-            self._refusal = self._refusal or copy_of(next(iter(result.refused.values())))
-        while self._unsettled and self._unsettled[0][0].future.done():
-            self._in_flight_bytes -= self._unsettled.popleft()[1]
-        waiters, self._waiting_for_room = self._waiting_for_room, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _stop(self, error: TidelogError) -> None:
-        """Stop at the first failure: nothing unsent may follow the gap."""
-        self._failure = error
-        self._ship()
-        stopped = self._stopped()
-        stopped.__cause__ = error
-        for submission, _ in self._unsettled:
-            if not submission.is_sent:
-                submission.is_abandoned = True
-                submission.fail(stopped)
+            batch.fail(error)

@@ -19,6 +19,8 @@ from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
+_MAX_GROWN_BATCHES: Final = 8
+"""Maximum number of unanswered batches of a queue whose batches grow while they wait."""
 _HALVED_FROM: Final = 96
 """Waiting submissions from which two batches are faster than one: each has a fixed cost."""
 
@@ -40,6 +42,8 @@ class Submission:
         is_divisible: True if messages that the server refuses for their size may be left out. The future then receives
             a PartlyAppended.
         refused: Errors of the messages that were left out, by their first index; None before the first one.
+        growing_bytes: Size of what was added since it was queued, besides ``size_bytes``. Until ``seal``, another
+            thread may add messages.
     """
 
     messages: Sequence[Appendable]
@@ -52,28 +56,35 @@ class Submission:
     travels_alone: bool = False
     is_divisible: bool = False
     refused: dict[int, TidelogError] | None = None
+    growing_bytes: int = 0
 
     @property
     def count(self) -> int:
         """Number of messages."""
         return len(self.messages)
 
-    def succeed(self, result: AppendResult | TransactionResult) -> None:
-        """Resolve the future with ``result``, unless it is done."""
+    def seal(self) -> int:
+        """Take no more messages; return the bytes by which ``size_bytes`` grows."""
+        grown, self.growing_bytes = self.growing_bytes, 0
+        self.size_bytes += grown
+        return grown
+
+    def succeed(self, result: AppendResult | TransactionResult | None) -> None:
+        """Resolve the future with ``result``, None if all messages were left out, unless it is done."""
         if not self.future.done():
-            if self.refused is not None and isinstance(result, AppendResult):
+            if self.refused is not None and not isinstance(result, TransactionResult):
                 self.future.set_result(PartlyAppended(result, self.refused))
             else:
                 self.future.set_result(result)
 
     def leave_out(self, refused: Mapping[int, TidelogError]) -> bool:
-        """Leave out messages, by index; return whether any are left. If none is, resolve the future."""
+        """Leave out messages, by index; return whether any are left. If none is, it succeeds."""
         before = self.refused or {}
         places = [index for index in range(len(self.messages) + len(before)) if index not in before]
         self.refused = before | {places[index]: error for index, error in refused.items()}
         self.messages = [each for index, each in enumerate(self.messages) if index not in refused]
-        if not self.messages and not self.future.done():
-            self.future.set_result(PartlyAppended(None, self.refused))
+        if not self.messages:
+            self.succeed(None)
         return bool(self.messages)
 
     def fail(self, error: TidelogError) -> None:
@@ -172,7 +183,7 @@ class TransactionSubmission(Submission):
         """Number of messages."""
         return self.messages_in_all
 
-    def succeed(self, result: AppendResult | TransactionResult) -> None:
+    def succeed(self, result: AppendResult | TransactionResult | None) -> None:
         """Record ``result``, and resolve the future, unless it is done."""
         assert isinstance(result, TransactionResult)
         self.outcome = result
@@ -318,12 +329,16 @@ class AppendQueue:
             head = self.waiting[0]
             if self.numbering.is_independent and head.travels_alone:
                 return True
-        return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
+        if self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES:
+            return True
+        # What grows is complete once another one waits behind it.
+        has_grown = len(self.waiting) > 1 and self.waiting[0].growing_bytes > 0
+        return has_grown and self.batches_in_flight < _MAX_GROWN_BATCHES
 
     @property
     def next_batch_bytes(self) -> int:
         """Size of the next batch, at most."""
-        return self.in_doubt[0].size_bytes if self.in_doubt else self.waiting_bytes
+        return self.in_doubt[0].size_bytes if self.in_doubt else self.waiting_bytes or self.waiting[0].growing_bytes
 
     def next_batch_limit(self) -> int:
         """Return how many submissions the next batch may have.

@@ -337,6 +337,11 @@ class AppendQueues(Queue):
             if head.is_abandoned:
                 abandoned_bytes += waiting.popleft().size_bytes
                 continue
+            if head.growing_bytes and not submissions:
+                # What grows travels alone; the next one grows on.
+                grown_bytes = head.seal()
+                queue.waiting_bytes += grown_bytes
+                self._waiting_bytes += grown_bytes
             new_count, new_bytes = count + head.count, size_bytes + head.size_bytes
             is_full = new_count > MAX_MESSAGES_PER_BATCH or new_bytes > MAX_COALESCED_BYTES
             if submissions and (is_full or not _may_share(submissions[0], head)):

@@ -7,100 +7,105 @@ implied.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from tidelog.append.sender import ProducerBatch, Room, Sender
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
 
-Handle = TypeVar("Handle")
-
 MAX_BATCH_BYTES: Final = 1 << 20
 """Size at which a batch takes no more frames, the memory of its objects included."""
-MAX_IN_FLIGHT: Final = 8
-"""Maximum number of unanswered batches of one journal."""
-_EAGER_BATCHES: Final = 2
-"""With as many unanswered batches, frames gather until a batch is full or an answer arrives."""
 FRAME_OVERHEAD_BYTES: Final = 48
 """Memory of a frame besides its bytes: its object, and its place in the list."""
 
 
-@dataclass(slots=True)
-class Room:
-    """The memory that frames of all journals of a client may occupy until they are acknowledged.
+class AppendHandle:
+    """What the callers of a batch share.
 
     Attributes:
-        limit_bytes: Maximum number of bytes.
-        used_bytes: Bytes in use.
+        journal: Name of the journal.
+        future: Receives the position of the batch, or the error.
     """
 
-    limit_bytes: int
-    used_bytes: int = 0
+    __slots__ = ("future", "journal")
 
-    @classmethod
-    def of(cls, limit_bytes: int) -> Self:
-        """Return unused room of ``limit_bytes``; raise ValueError if that is not positive."""
-        if limit_bytes < 1:
-            raise ValueError(f"max_pending_bytes is {limit_bytes}, expected 1 or more")
-        return cls(limit_bytes)
+    def __init__(self, journal: str, future: Any) -> None:
+        self.journal = journal
+        self.future = future
+
+    def done(self) -> bool:
+        """Return whether the frames are acknowledged or the append has failed."""
+        return bool(self.future.done())
+
+
+Handle = TypeVar("Handle", bound=AppendHandle)
 
 
 @dataclass(slots=True, eq=False)
-class FrameBatch(Generic[Handle]):
-    """Frames that travel in one request, and are sent again as a whole.
+class FrameBatch(ProducerBatch, Generic[Handle]):
+    """Frames that travel in one request, and are sent again as a whole. It grows until it is full, or sent.
 
     Attributes:
         handle: The object that all callers of the batch share, to wait for it.
         unmet: Number of appends and futures that must succeed before the batch is sent.
-        frames: The frames, at least one.
-        size_bytes: Their size, with ``FRAME_OVERHEAD_BYTES`` for each.
     """
 
-    handle: Handle
-    unmet: int = 0
-    frames: list[bytes] = field(default_factory=list)
-    size_bytes: int = 0
+    handle: Handle = field(kw_only=True)
+    unmet: int = field(kw_only=True)
+
+    def seal(self) -> int:
+        """Keep out the threads that add frames, from now on."""
+        with self.sender.lock:
+            if self.sender.gathering is self:
+                self.sender.gathering = None
+            return ProducerBatch.seal(self)
 
 
-class JournalQueue(Generic[Handle]):
+class JournalQueue(Sender[FrameBatch[Handle]], Generic[Handle]):
     """The exclusive append slot of one journal, and its batches in the order of the calls.
+
+    A batch is passed to the append stream with its first frame; before, it waits here while the channel of the journal
+    is not known, or it or one before it has an unmet dependency. Its bytes are counted in the room, and only there.
 
     Invariant (I2): batches are sent in the order in which they were begun, each as one numbered batch of one producer,
     which repeats it unchanged until it is answered, before anything later is written. The first failure stops the
     queue, so nothing follows a gap.
-    Not thread-safe: calls are made in one thread, or under one lock.
+    Calls are made on the event loop; ``add`` and ``add_first`` in any thread, if they hold the lock.
 
     Attributes:
         journal: Name of the journal.
         last: The batch that was begun last; None before the first.
-        failure: What stopped the queue; None while it works.
         lost_frames: Number of frames that were not appended, or whose outcome is unknown.
         unwritten_intents: Acknowledgements that a publisher has built and that are not appended yet.
     """
 
-    __slots__ = ("_begun", "_closed", "_gathering", "_in_flight", "_is_closed", "_make", "_room", "failure", "journal",
-                 "last", "lost_frames", "unwritten_intents")  # fmt: skip
-
-    def __init__(self, journal: str, room: Room, make: Callable[[], Handle], begun: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journal: str,
+        room: Room,
+        make: Callable[[], Handle],
+        begun: Callable[[], object],
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
         """Create an empty queue.
 
         Args:
             journal: Name of the journal.
             room: Memory that the queue shares with those of other journals.
             make: Returns the handle of a new batch.
-            begun: Called when a batch was begun or may be sent, so that ``next`` is called soon.
+            begun: Called when a batch was begun or may be sent, so that ``ready`` is called soon.
+            lock: What callers hold that add frames in other threads.
         """
+        super().__init__(room, self._error_of_unsent, lock or nullcontext())
         self.journal = journal
         self.last: FrameBatch[Handle] | None = None
-        self.failure: TidelogError | None = None
         self.lost_frames = 0
         self.unwritten_intents: set[bytes] = set()
-        self._room = room
         self._make = make
         self._begun = begun
-        self._gathering: FrameBatch[Handle] | None = None
-        self._closed: deque[FrameBatch[Handle]] = deque()
-        self._in_flight = 0
+        self._held: deque[FrameBatch[Handle]] = deque()
         self._is_closed = False
 
     def add(self, frame: bytes) -> Handle:
@@ -115,20 +120,20 @@ class JournalQueue(Generic[Handle]):
         if type(frame) is not bytes:
             raise self._type_error(frame)
         size_bytes = len(frame) + FRAME_OVERHEAD_BYTES
-        room = self._room
+        room = self.room
         used_bytes = room.used_bytes + size_bytes
         if used_bytes > room.limit_bytes and room.used_bytes:
             raise self._full()
-        batch = self._gathering
+        batch = self.gathering
         if (
             batch is None
-            or batch.size_bytes + size_bytes > MAX_BATCH_BYTES
-            or len(batch.frames) == MAX_MESSAGES_PER_BATCH
+            or batch.growing_bytes + size_bytes > MAX_BATCH_BYTES
+            or len(batch.messages) == MAX_MESSAGES_PER_BATCH
         ):
             batch = self._begin()
         room.used_bytes = used_bytes
-        batch.size_bytes += size_bytes
-        batch.frames.append(frame)
+        batch.growing_bytes += size_bytes
+        batch.messages.append(frame)
         return batch.handle
 
     def add_first(self, frame: bytes, unmet: int = 0) -> FrameBatch[Handle]:
@@ -143,11 +148,10 @@ class JournalQueue(Generic[Handle]):
         """
         if type(frame) is not bytes:
             raise self._type_error(frame)
-        batch = self._begin()
-        batch.unmet = unmet
-        batch.size_bytes = len(frame) + FRAME_OVERHEAD_BYTES
-        batch.frames.append(frame)
-        self._room.used_bytes += batch.size_bytes
+        batch = self._begin(unmet)
+        batch.growing_bytes = len(frame) + FRAME_OVERHEAD_BYTES
+        batch.messages.append(frame)
+        self.room.used_bytes += batch.growing_bytes
         self.unwritten_intents.discard(frame)
         return batch
 
@@ -156,52 +160,30 @@ class JournalQueue(Generic[Handle]):
         batch.unmet -= 1
         self._begun()
 
-    def next(self) -> FrameBatch[Handle] | None:
-        """Return the next batch to send, which then counts as in flight; None if nothing may be sent now."""
-        if self.failure is not None:
-            return None
-        if self._closed:
-            if self._closed[0].unmet or self._in_flight >= MAX_IN_FLIGHT:
-                return None
-        elif self._gathering is None or self._gathering.unmet or self._in_flight >= _EAGER_BATCHES:
-            return None
-        else:
-            self._close()
-        self._in_flight += 1
-        return self._closed.popleft()
+    def ready(self) -> list[FrameBatch[Handle]]:
+        """Return the batches that were not returned before and may be sent, for the append stream."""
+        ready = []
+        with self.lock:
+            while self._held and not self._held[0].unmet:
+                ready.append(self._held.popleft())
+        return ready
 
-    def settled(self, batch: FrameBatch[Handle]) -> None:
-        """Record that a batch in flight was answered: it occupies no memory any more."""
-        self._in_flight -= 1
-        self._room.used_bytes -= batch.size_bytes
-
-    def failed(self, batch: FrameBatch[Handle], error: TidelogError) -> list[FrameBatch[Handle]]:
-        """Record that a batch in flight has failed; otherwise as ``stop``."""
-        self.settled(batch)
-        self.lost_frames += len(batch.frames)
-        return self.stop(error)
+    def settled(self, batch: FrameBatch[Handle], error: TidelogError | None = None) -> None:
+        """Record that ``batch`` was answered, or has failed with ``error``; that stops the queue."""
+        super().settled(batch, error)
+        if error is not None:
+            self._held.clear()
+            self.lost_frames += batch.count
 
     def lost_only(self, handle: Handle) -> bool:
         """Return whether the batch of ``handle`` has failed with one frame, and no other frame is lost or in flight."""
         is_last = self.last is not None and self.last.handle is handle
-        return is_last and self.lost_frames == 1 and not self._in_flight
+        return is_last and self.lost_frames == 1 and not self._unsettled
 
-    def stop(self, error: TidelogError) -> list[FrameBatch[Handle]]:
-        """Stop at the first failure; return the batches that were not sent, and never will be."""
-        if self.failure is not None:
-            return []
-        self.failure = error
-        self._close()
-        unsent = list(self._closed)
-        self._closed.clear()
-        self.lost_frames += sum(len(batch.frames) for batch in unsent)
-        self._room.used_bytes -= sum(batch.size_bytes for batch in unsent)
-        return unsent
-
-    def close(self, error: ClosedError) -> list[FrameBatch[Handle]]:
-        """Refuse further frames with ClosedError, also after a failure; otherwise as ``stop``."""
+    def close(self) -> None:
+        """Refuse further frames with ClosedError, also after a failure, and fail what is not sent."""
         self._is_closed = True
-        return self.stop(error)
+        self.stop(ClosedError(f"the journal client was closed before it appended to {self.journal}"))
 
     def stopped(self) -> TidelogError:
         """Return the error of appends after the failed one, or after ``close``."""
@@ -215,23 +197,23 @@ class JournalQueue(Generic[Handle]):
         return error
 
     @property
-    def is_settled(self) -> bool:
-        """Whether everything that was added is acknowledged."""
-        is_idle = self._gathering is None and not self._closed and not self._in_flight
-        return is_idle and self.failure is None
+    def has_passed(self) -> bool:
+        """Whether the append stream has batches of the journal."""
+        return len(self._unsettled) > len(self._held)
 
-    def _begin(self) -> FrameBatch[Handle]:
+    def _error_of_unsent(self) -> TidelogError:
+        return self.failure if self._is_closed and self.failure is not None else self.stopped()
+
+    def _begin(self, unmet: int = 0) -> FrameBatch[Handle]:
         if self.failure is not None:
             raise self.stopped()
-        self._close()
-        self.last = self._gathering = FrameBatch(self._make())
+        handle = self._make()
+        batch = FrameBatch([], True, 0, handle.future, sender=self, handle=handle, unmet=unmet)
+        self.last = batch
+        self.begin(batch)
+        self._held.append(batch)
         self._begun()
-        return self._gathering
-
-    def _close(self) -> None:
-        if self._gathering is not None:
-            self._closed.append(self._gathering)
-            self._gathering = None
+        return batch
 
     def _type_error(self, frame: object) -> TypeError:
         # A subclass is refused as well: only bytes are sent unchanged for sure, and one comparison is all that fits.
@@ -241,7 +223,7 @@ class JournalQueue(Generic[Handle]):
 
     def _full(self) -> BufferFullError:
         return BufferFullError(
-            f"{self._room.used_bytes} bytes wait to be acknowledged, the limit is {self._room.limit_bytes}: wait for "
+            f"{self.room.used_bytes} bytes wait to be acknowledged, the limit is {self.room.limit_bytes}: wait for "
             "room(), or raise max_pending_bytes"
         )
 

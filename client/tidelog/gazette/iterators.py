@@ -88,6 +88,10 @@ class UncommittedCore:
         self._frames, self._ticks, self._at = page.payloads, page.ticks, 0
         return True
 
+    async def aclose(self) -> None:
+        """End the read."""
+        await self.reader.aclose()
+
     def _unpack(self) -> list[Envelope]:
         """Decode the next frames of the page, up to the first one that cannot be decoded."""
         spec, decode, new_message = self._spec, self._decode, self.new_message
@@ -183,11 +187,16 @@ class CommittedCore:
         self._committed = self.sequencer.committed(self._chunk)
         return True
 
+    @property
+    def reader(self) -> AsyncRetryReader:
+        """Reader of the pages."""
+        return self.uncommitted.reader
+
     async def aclose(self) -> None:
         """End the reads."""
         if self._replay is not None:
-            await self._replay.reader.aclose()
-        await self.uncommitted.reader.aclose()
+            await self._replay.aclose()
+        await self.uncommitted.aclose()
 
     def _next_chunk(self) -> bool:
         try:
@@ -211,33 +220,23 @@ class CommittedCore:
                 return sequencer.dequeued
 
 
-class AsyncReadUncommittedIter(AsyncIterator[Envelope]):
-    """The messages of a journal as they were written: ``async for envelope in iterator``.
+class _Messages(AsyncIterator[Envelope]):
+    """What both asynchronous iterators have: the wait for pages."""
 
-    They include duplicates, and messages of transactions that are open or rolled back. The label ``content-type`` of
-    the journal selects the framing. After an UnmarshalError the iteration may continue behind the frame. Cancelling a
-    wait loses nothing. ``ReadUncommittedIter`` is its synchronous twin.
-    """
-
-    def __init__(self, reader: AsyncRetryReader, new_message: NewMessageFunc) -> None:
-        """Create an iterator; does no I/O.
-
-        Args:
-            reader: What to read.
-            new_message: Returns an empty message for the specification of the journal.
-        """
-        self._core = UncommittedCore(reader, new_message)
-        self._take = self._core.take
+    def __init__(self, core: UncommittedCore | CommittedCore) -> None:
+        self._core = core
+        self._take = core.take
 
     async def next(self) -> Envelope:
         """Return the next message.
 
         Raises:
-            EOFError: The read is at its end.
+            EOFError: The read is at its end. Of committed messages, those of open transactions were not delivered.
             MissingJournalError, UnknownContentTypeError: The journal does not exist, or its content type has no
                 framing.
             UnmarshalError: A frame could not be decoded; the next call continues behind it.
-            TidelogError: The journal cannot be read.
+            TidelogError: The journal cannot be read. Of committed messages, the text of each of these begins with what
+                was read; ReplayReaderError if a replay failed.
         """
         while (envelope := self._take()) is None:
             if not await self._core.fetch():
@@ -254,10 +253,28 @@ class AsyncReadUncommittedIter(AsyncIterator[Envelope]):
 
     async def aclose(self) -> None:
         """End the read."""
-        await self._core.reader.aclose()
+        await self._core.aclose()
 
 
-class AsyncReadCommittedIter(AsyncIterator[Envelope]):
+class AsyncReadUncommittedIter(_Messages):
+    """The messages of a journal as they were written: ``async for envelope in iterator``.
+
+    They include duplicates, and messages of transactions that are open or rolled back. The label ``content-type`` of
+    the journal selects the framing. After an UnmarshalError the iteration may continue behind the frame. Cancelling a
+    wait loses nothing. ``ReadUncommittedIter`` is its synchronous twin.
+    """
+
+    def __init__(self, reader: AsyncRetryReader, new_message: NewMessageFunc) -> None:
+        """Create an iterator; does no I/O.
+
+        Args:
+            reader: What to read.
+            new_message: Returns an empty message for the specification of the journal.
+        """
+        super().__init__(UncommittedCore(reader, new_message))
+
+
+class AsyncReadCommittedIter(_Messages):
     """The committed messages of a journal, each once: ``async for envelope in iterator``.
 
     A message counts as consumed when the next one is asked for: a checkpoint of the sequencer before that delivers it
@@ -276,32 +293,7 @@ class AsyncReadCommittedIter(AsyncIterator[Envelope]):
             new_message: Returns an empty message for the specification of the journal.
             sequencer: Decides what is committed.
         """
-        self._core = CommittedCore(UncommittedCore(reader, new_message), sequencer)
-        self._take = self._core.take
-
-    async def next(self) -> Envelope:
-        """Return the next committed message.
-
-        Raises:
-            EOFError: The read is at its end. Messages of open transactions were not delivered.
-            TidelogError: As ``AsyncReadUncommittedIter.next``; the text begins with what was read. ReplayReaderError if
-                a replay failed.
-        """
-        while (envelope := self._take()) is None:
-            if not await self._core.fetch():
-                raise end_of(self._core.uncommitted.reader)
-        return envelope
-
-    async def __anext__(self) -> Envelope:
-        """Return the next committed message. Raises as ``next``, and StopAsyncIteration at the end."""
-        while (envelope := self._take()) is None:
-            if not await self._core.fetch():
-                raise StopAsyncIteration
-        return envelope
-
-    async def aclose(self) -> None:
-        """End the read."""
-        await self._core.aclose()
+        super().__init__(CommittedCore(UncommittedCore(reader, new_message), sequencer))
 
 
 def end_of(reader: AsyncRetryReader) -> EOFError:

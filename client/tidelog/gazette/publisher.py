@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient, Dependency
+from tidelog.gazette.append_driver import Dependency
+from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
 from tidelog.gazette.messages import MappingFunc, Message
 from tidelog.gazette.publishing import PublisherCore
 from tidelog.gazette.sync_append import Append, JournalClient

@@ -4,16 +4,14 @@ The order of the steps is part of the contract. Source: Gazette's message packag
 """
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 from uuid import UUID
 
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_queue import JournalQueue
+from tidelog.gazette.append_queue import Handle, JournalQueue
 from tidelog.gazette.framings.framing import FrameEncoder, frame_encoder, framing_by_content_type
 from tidelog.gazette.messages import Journal, MappingFunc, Message, Validator
 from tidelog.gazette.uuids import Clock, Flags, ProducerID, UUIDBuilder, build_uuid, new_producer_id
-
-Handle = TypeVar("Handle")
 
 _ACK_TXN: Final = int(Flags.ACK_TXN)
 

@@ -263,7 +263,7 @@ WAITS_FOR_NO_SERVER: Final = {
     "AsyncDelivery": "note_extended",
     "AsyncMailboxWorker": "stop feed",
     "AsyncConsumer": "commits note_committed rewind commit_soon take_ready",
-    "AsyncProducer": "send_nowait send_batch",
+    "AsyncProducer": "send_nowait put",
     "AsyncTransaction": "add commit_positions send ack",
     "AsyncWal": "txn scanner_core broadcast",
 }

@@ -8,11 +8,10 @@ import pytest
 
 from tidelog import AsyncClient, Tick
 from tidelog.admin.journal_types import JournalSpec
+from tidelog.append.sender import ProducerBatch
 from tidelog.errors import AppendUnknownError, ProducerStoppedError
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.types import AppendResult
-
-Answer = asyncio.Future[AppendResult]
 
 
 async def find(journal: str) -> JournalSpec:
@@ -20,10 +19,10 @@ async def find(journal: str) -> JournalSpec:
 
 
 class Owner:
-    """What a caller's `owner_of` returns: producers that send batches with a function."""
+    """What a caller's `owner_of` returns: producers that pass batches on with a function."""
 
-    def __init__(self, send: Callable[[list[bytes]], Answer]) -> None:
-        self.send_batch = send
+    def __init__(self, put: Callable[[ProducerBatch], None]) -> None:
+        self.put = put
 
     def producer(self, vchannel: str, *, linger_s: float) -> "Owner":
         return self
@@ -50,10 +49,10 @@ async def expect_stopped(journals: AsyncJournalClient, match: str) -> BaseExcept
 
 
 async def test_an_unexpected_error_of_sending_is_reported() -> None:
-    def send(_: list[bytes]) -> Answer:
+    def put(_: ProducerBatch) -> None:
         raise ValueError("not encodable")
 
-    cause = await expect_stopped(journals_of(Owner(send)), "was not sent, because sending failed: ValueError")
+    cause = await expect_stopped(journals_of(Owner(put)), "was not sent, because sending failed: ValueError")
 
     assert isinstance(cause, ValueError)
 
@@ -69,48 +68,40 @@ async def test_a_cancelled_lookup_is_reported() -> None:
     await expect_stopped(AsyncJournalClient(AsyncClient(), find=cancelled), "CancelledError")
 
 
-@pytest.mark.parametrize("error", [None, ValueError("malformed")])
-async def test_an_answer_that_is_cancelled_or_unexpected_leaves_the_outcome_unknown(error: ValueError | None) -> None:
-    answers: list[Answer] = []
-
-    def send(_: list[bytes]) -> Answer:
-        answers.append(asyncio.get_running_loop().create_future())
-        return answers[-1]
-
-    journals = journals_of(Owner(send))
+async def test_a_batch_without_an_answer_stops_the_journal_with_an_unknown_outcome() -> None:
+    batches: list[ProducerBatch] = []
+    journals = journals_of(Owner(batches.append))
     append = journals.append("a/journal", b"frame")
-    while not answers:
+    while not batches:
         await asyncio.sleep(0)
-    if error is None:
-        answers[0].cancel()
-    else:
-        answers[0].set_exception(error)
+    batches[0].is_sent = True
+    unsent = journals.append("a/journal", b"next", dependencies=())
 
-    with pytest.raises(AppendUnknownError, match=r"outcome of an append to a/journal is unknown") as caught:
+    batches[0].fail(AppendUnknownError("lost", effect="unknown"))
+
+    with pytest.raises(AppendUnknownError, match="lost") as caught:
         await asyncio.wait_for(append, 10)
     assert caught.value.effect == "unknown"
+    with pytest.raises(ProducerStoppedError, match=r"appends to a/journal stopped .* \(lost"):
+        await asyncio.wait_for(unsent, 10)
     with pytest.raises(AppendUnknownError):
         await asyncio.wait_for(journals.flush(), 10)
 
 
 async def test_a_caller_that_cancels_the_shared_future_harms_nothing_behind_it() -> None:
-    answers: list[Answer] = []
-
-    def send(_: list[bytes]) -> Answer:
-        answers.append(asyncio.get_running_loop().create_future())
-        return answers[-1]
-
-    journals = journals_of(Owner(send))
+    batches: list[ProducerBatch] = []
+    journals = journals_of(Owner(batches.append))
     first = journals.append("a/journal", b"1")
     first.future.cancel()
     behind = journals.append("a/journal", b"2", dependencies=())
-    while len(answers) < 2:
+    while len(batches) < 2:
         await asyncio.sleep(0)
     result = AppendResult(Tick(5), Tick(5), "os")
-    for answer in answers:
-        answer.set_result(result)
+    for batch in batches:
+        batch.succeed(result)
 
     assert await asyncio.wait_for(behind, 10) is result
+    await asyncio.wait_for(journals.answered(), 10)
 
 
 async def test_a_dependency_that_is_no_future_is_refused_and_adds_nothing() -> None:

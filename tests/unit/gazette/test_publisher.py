@@ -5,14 +5,17 @@ The append slots are those of the append service, without a server.
 
 import json
 import time
+from concurrent.futures import Future
 from typing import Self
 from uuid import UUID
 
 import pytest
 
+from tidelog import AppendResult, Tick
+from tidelog.append.sender import Room
 from tidelog.errors import BufferFullError
 from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_queue import JournalQueue, Room
+from tidelog.gazette.append_queue import AppendHandle, JournalQueue
 from tidelog.gazette.errors import EmptyListResponseError, FramingError, UnknownContentTypeError
 from tidelog.gazette.messages import Journal, Mappable
 from tidelog.gazette.publishing import PublisherCore
@@ -27,20 +30,23 @@ class Slots:
     """The append slots of any journals, and the frames in them."""
 
     def __init__(self, limit_bytes: int = 1 << 30) -> None:
-        self.queues: dict[Journal, JournalQueue[None]] = {}
+        self.queues: dict[Journal, JournalQueue[AppendHandle]] = {}
         self._room = Room(limit_bytes)
 
-    def queue_of(self, journal: Journal) -> JournalQueue[None]:
+    def queue_of(self, journal: Journal) -> JournalQueue[AppendHandle]:
         if journal not in self.queues:
-            self.queues[journal] = JournalQueue(journal, self._room, lambda: None, lambda: None)
+            self.queues[journal] = JournalQueue(
+                journal, self._room, lambda: AppendHandle(journal, Future()), lambda: None
+            )
         return self.queues[journal]
 
     def frames(self, journal: Journal) -> list[bytes]:
         """Return the frames that were added since the last call, and answer them."""
         found = []
-        while (batch := self.queues[journal].next()) is not None:
-            found += batch.frames
-            self.queues[journal].settled(batch)
+        for batch in self.queues[journal].ready():
+            batch.seal()
+            found += [frame for frame in batch.messages if isinstance(frame, bytes)]
+            batch.succeed(AppendResult(Tick(1), Tick(batch.count), "os"))
         return found
 
     def uuids(self, journal: Journal) -> list[UUID]:
@@ -51,7 +57,7 @@ class Slots:
             self.queues[intent.journal].add_first(intent.intent)
 
 
-def a_publisher(slots: Slots, clock: Clock | None = None) -> PublisherCore[None]:
+def a_publisher(slots: Slots, clock: Clock | None = None) -> PublisherCore[AppendHandle]:
     return PublisherCore(slots.queue_of, clock, PRODUCER)
 
 
@@ -122,7 +128,7 @@ def test_the_steps_have_the_documented_order() -> None:
         return A, JSON_LINES
 
     class WatchedSlots(Slots):
-        def queue_of(self, journal: Journal) -> JournalQueue[None]:
+        def queue_of(self, journal: Journal) -> JournalQueue[AppendHandle]:
             steps.append("enter the slot")
             return super().queue_of(journal)
 

@@ -14,7 +14,7 @@ from tidelog.gazette.stores.on_tidelog import (
     token_above,
     warn,
 )
-from tidelog.gazette.sync_lookup import sync_lookup
+from tidelog.gazette.sync_append import sync_lookup
 from tidelog.sync.client import Client
 from tidelog.sync.transaction import Transaction
 from tidelog.tick import Tick
