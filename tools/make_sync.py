@@ -229,6 +229,10 @@ CALLERS: Final = (
         "tidelog.gazette.polled_list", "AsyncPolledList", "ListCalls", f"{_GAZETTE}.polled_list",
         left_out=frozenset({"wait_changed", "start"}), also=frozenset({"__aexit__"}), attribute="_list",
     ),
+    Caller(
+        "tidelog.gazette.publishing", "PublisherCore", "PublisherCalls", f"{_GAZETTE}.publisher",
+        bases={"Generic[Handle]": "typing"}, attribute="_core", lock="_lock",
+    ),
 )  # fmt: skip
 HANDLES: Final = (
     Handles(
@@ -387,19 +391,21 @@ def caller_module(caller: Caller) -> str:
         for node in functions_of(module.class_named(caller.name))
         if node.name in special or not (node.name.startswith("_") or node.name in caller.left_out)
     ]
+    is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in functions_of(module.class_named(caller.name)))
+    where = "run on the background event loop" if is_async else "under a lock"
     parameters = "".join(base.removeprefix("Generic") for base in caller.bases if base.startswith("Generic["))
     fields = [
         f"{caller.attribute}: {caller.name}{parameters}",
         *caller.fields,
-        *([f"{caller.lock}: Lock"] if caller.lock else []),
+        *([f"{caller.lock}: AbstractContextManager[Any]"] if caller.lock else []),
     ]
     bases = [*caller.bases, *(["ABC"] if caller.by_hand else [])]
     code = (
         f"class {caller.twin}({', '.join(bases)}):\n"
-        f'    """Calls of ``{caller.name}``, run on the background event loop."""\n\n'
+        f'    """Calls of ``{caller.name}``, {where}."""\n\n'
         + _indented("\n".join(fields)) + "\n" + "\n".join(methods)
     )  # fmt: skip
-    origins = {**module.origins, **caller.bases, "ABC": "abc", "Lock": "threading"}
+    origins = {**module.origins, **caller.bases, "ABC": "abc", "AbstractContextManager": "contextlib", "Any": "typing"}
     note = _NOTE.format(source=caller.source)
     return f'"""{note}"""\n\n{imports(code, origins, [caller.twin])}\n\n\n{code}'
 

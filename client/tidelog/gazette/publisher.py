@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_driver import Dependency
 from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
-from tidelog.gazette.messages import MappingFunc, Message
+from tidelog.gazette.generated.publisher import PublisherCalls
 from tidelog.gazette.publishing import PublisherCore
 from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.uuids import Clock, ProducerID
 
 
-class AsyncPublisher:
+class AsyncPublisher(PublisherCore[AsyncAppend]):
     """Maps, sequences and asynchronously appends messages to journals. ``Publisher`` is its synchronous twin.
 
     A committed message is visible to every reader at once. An uncommitted one belongs to the open transaction: readers
@@ -40,51 +40,11 @@ class AsyncPublisher:
             clock: Clock, which the caller updates. Default: a clock that each message updates to the current time.
             producer_id: Id of the publisher, which no other may have used. Default: a random one.
         """
+        super().__init__(journals.queue_of, clock, producer_id)
         self.journals = journals
-        self._core = PublisherCore[AsyncAppend](journals.queue_of, clock, producer_id)
-        self.producer_id = self._core.producer_id
-        self.clock = self._core.clock
-
-    def publish_committed(self, mapping: MappingFunc, message: Message) -> AsyncAppend:
-        """Publish a message for immediate consumption, and return the append of its batch without waiting.
-
-        The order of the steps: update the clock, validate the message, map it, look up the framing, and then without
-        interruption tick the clock, set the UUID, and append the frame. So validation and mapping see no UUID yet.
-
-        Raises:
-            EmptyListResponseError: No journal matches the mapping: create one, or retry later.
-            UnknownContentTypeError: The content type of the journal is not registered.
-            FramingError: The message cannot be encoded. Nothing was appended.
-            BufferFullError: There is no room: wait for ``room`` of the journal client. Nothing was appended.
-            ProducerStoppedError: An earlier append to the journal failed. Nothing was appended.
-            RuntimeError: The publisher has published uncommitted messages to the journal.
-            Exception: What the message's validation, its encoding or the mapping raised. Nothing was appended.
-        """
-        return self._core.publish_committed(mapping, message)
-
-    def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> AsyncAppend:
-        """Publish a message in the open transaction; the first one begins it. Otherwise as ``publish_committed``.
-
-        Raises:
-            RuntimeError: The publisher has published committed messages to the journal; or the acknowledgement of the
-                previous transaction is not appended to it.
-            Exception: As ``publish_committed``.
-        """
-        return self._core.publish_uncommitted(mapping, message)
-
-    def build_ack_intents(self) -> list[AckIntent]:
-        """End the open transaction, and return its acknowledgements, one for each journal, in order of first use.
-
-        Persist all of them before the first is appended. Without that, a crash may leave the transaction acknowledged
-        in some journals and not in others.
-
-        Raises:
-            Exception: An acknowledgement cannot be encoded. The transaction remains open.
-        """
-        return self._core.build_ack_intents()
 
 
-class Publisher:
+class Publisher(PublisherCalls[Append]):
     """Maps, sequences and asynchronously appends messages to journals. See ``AsyncPublisher``.
 
     Publishing does not wait for the server. Thread-safe for committed messages; one thread publishes transactions.
@@ -102,24 +62,9 @@ class Publisher:
         self._core = PublisherCore[Append](journals.queue_of, clock, producer_id)
         self.producer_id = self._core.producer_id
         self.clock = self._core.clock
-        self._lock = journals.lock
-
-    def publish_committed(self, mapping: MappingFunc, message: Message) -> Append:
-        """Publish a message for immediate consumption. See ``AsyncPublisher.publish_committed``."""
         # Invariant (I1): the lock is held from the tick of the clock until the frame is in the journal's queue. It
         # covers the mapping too, whose caches need not be thread-safe.
-        with self._lock:
-            return self._core.publish_committed(mapping, message)
-
-    def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> Append:
-        """Publish a message in the open transaction. See ``AsyncPublisher.publish_uncommitted``."""
-        with self._lock:
-            return self._core.publish_uncommitted(mapping, message)
-
-    def build_ack_intents(self) -> list[AckIntent]:
-        """End the open transaction, and return its acknowledgements. See ``AsyncPublisher.build_ack_intents``."""
-        with self._lock:
-            return self._core.build_ack_intents()
+        self._lock = journals.lock
 
 
 def append_ack_intents(

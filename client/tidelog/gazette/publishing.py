@@ -45,6 +45,10 @@ class PublisherCore(Generic[Handle]):
     """Maps, sequences and frames messages, and adds them to the append slots of journals.
 
     Not thread-safe: the callers of a publisher, and all who append to its journals, hold one lock or use one thread.
+
+    Attributes:
+        producer_id: Identifies the publisher in the UUIDs of its messages.
+        clock: Clock of the UUIDs.
     """
 
     def __init__(
@@ -66,7 +70,20 @@ class PublisherCore(Generic[Handle]):
         self._uuid_within = UUIDBuilder(self.producer_id, Flags.CONTINUE_TXN).build
 
     def publish_committed(self, mapping: MappingFunc, message: Message) -> Handle:
-        """Publish outside of transactions; see ``AsyncPublisher``."""
+        """Publish a message for immediate consumption, and return the append of its batch without waiting.
+
+        The order of the steps: update the clock, validate the message, map it, look up the framing, and then without
+        interruption tick the clock, set the UUID, and append the frame. So validation and mapping see no UUID yet.
+
+        Raises:
+            EmptyListResponseError: No journal matches the mapping: create one, or retry later.
+            UnknownContentTypeError: The content type of the journal is not registered.
+            FramingError: The message cannot be encoded. Nothing was appended.
+            BufferFullError: There is no room: wait for ``room`` of the journal client. Nothing was appended.
+            ProducerStoppedError: An earlier append to the journal failed. Nothing was appended.
+            RuntimeError: The publisher has published uncommitted messages to the journal.
+            Exception: What the message's validation, its encoding or the mapping raised. Nothing was appended.
+        """
         if self._owns_clock:
             self.clock.update_to_now()
         if self._validates.get(type(message), True):
@@ -78,7 +95,13 @@ class PublisherCore(Generic[Handle]):
         return self._stamped(slot, message, self._uuid_outside)
 
     def publish_uncommitted(self, mapping: MappingFunc, message: Message) -> Handle:
-        """Publish within the open transaction; see ``AsyncPublisher``."""
+        """Publish a message in the open transaction; the first one begins it. Otherwise as ``publish_committed``.
+
+        Raises:
+            RuntimeError: The publisher has published committed messages to the journal; or the acknowledgement of the
+                previous transaction is not appended to it.
+            Exception: As ``publish_committed``.
+        """
         if self._owns_clock:
             self.clock.update_to_now()
         if self._validates.get(type(message), True):
@@ -103,7 +126,14 @@ class PublisherCore(Generic[Handle]):
         return handle
 
     def build_ack_intents(self) -> list[AckIntent]:
-        """Return the acknowledgements of the open transaction, and begin another one; see ``AsyncPublisher``."""
+        """End the open transaction, and return its acknowledgements, one for each journal, in order of first use.
+
+        Persist all of them before the first is appended. Without that, a crash may leave the transaction acknowledged
+        in some journals and not in others.
+
+        Raises:
+            Exception: An acknowledgement cannot be encoded. The transaction remains open.
+        """
         intents = []
         for journal, slot in self._open.items():
             assert slot.acknowledgement is not None
