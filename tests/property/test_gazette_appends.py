@@ -184,6 +184,9 @@ def test_frames_of_several_threads_are_in_their_journals_once_and_in_order(
             thread.join()
 
     assert not world.defects
+    # Whatever failed before it was sent leaves the queue of the stream.
+    background.run(world.play("send", 9))
+    assert world.queue.is_idle
     for journal in JOURNALS:
         expect_settled(world.server.log[f"{_spec(journal).channel}/0"], world.added[journal])
     # Nothing occupies the memory any more: otherwise, a frame beyond its limit is refused.
