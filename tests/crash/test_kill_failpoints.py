@@ -23,11 +23,13 @@ from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 pytestmark = pytest.mark.crash
 
 DOOMED = "doomed"
-# The load has no broadcasts, groups, journals and mailboxes; their failpoints are in tests of their own.
+# The load has no broadcasts, groups, journals, mailboxes and blobs; their failpoints are in tests of their own.
 POINTS = [
     point
     for point in Failpoint
-    if not point.startswith(("broadcast", "group", "journal", "mailbox", "blob", "backup", "restore", "mid_checkpoint"))
+    if not point.startswith(
+        ("broadcast", "group", "journal", "mailbox", "blob", "fold", "backup", "restore", "mid_checkpoint")
+    )
 ]
 # The greatest hit at which a server dies; there are many groups, and few trims and drops.
 LAST_HIT = dict.fromkeys(Failpoint, 60) | {

@@ -28,7 +28,7 @@ POINTS = [
     point
     for point in Failpoint
     if point not in {Failpoint.MID_TRIM, Failpoint.MID_DROP, Failpoint.MID_CHECKPOINT}
-    and not point.startswith(("group", "journal", "mailbox", "blob", "backup", "restore"))
+    and not point.startswith(("group", "journal", "mailbox", "blob", "fold", "backup", "restore"))
 ]
 # The greatest hit at which a server dies; there are many groups, and few of the others.
 _LAST_HIT = dict.fromkeys(Failpoint, 4) | dict.fromkeys(
