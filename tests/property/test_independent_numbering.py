@@ -5,7 +5,6 @@ permanently and others for lack of room, and processes old requests of a broken 
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Final
 
 import pytest
@@ -16,7 +15,6 @@ from tidelog import (
     InvalidRequestError,
     LastTickMismatchError,
     OverloadedError,
-    SequenceGapError,
     ShutdownError,
     TidelogError,
     TransactionResult,
@@ -25,51 +23,27 @@ from tidelog.append.numbering import Numbering
 from tidelog.append.queue import TransactionPart, TransactionSubmission
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
-from tidelog.wire.column_message import columns_from_wire
-from tidelog.wire.columns import decode_payloads
-from tidelog_testing.parts.append_queues import Network, Stream
+from tidelog_testing.parts.append_queues import Network, NumberedServer
 
 VCHANNEL: Final = "a/0"
 PASSING: Final = {"shutdown": ShutdownError("later"), "overload": OverloadedError("no room")}
 
 
-@dataclass
-class Server:
-    """A minimal model of a server that accepts numbered transactions."""
+class Server(NumberedServer):
+    """Accepts numbered transactions of one vchannel, and refuses those with a condition."""
 
-    log: list[bytes] = field(default_factory=list)
-    # First position and number of messages of each request, by producer.
-    results: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    def content(self, request: wal_service_pb2.AppendStreamRequest) -> tuple[str, bytes]:
+        [part] = request.transaction.parts
+        return VCHANNEL, part.batches[0].SerializeToString()
 
-    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Accept the oldest request of ``stream``, or refuse it with ``refusal``."""
-        request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
-        response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
-        stream.answers.append((response, refusal or self._append(request, response)))
+    def refusal(self, request: wal_service_pb2.AppendStreamRequest) -> TidelogError | None:
+        [part] = request.transaction.parts
+        return LastTickMismatchError("no") if part.HasField("expected_last_tick") else None
 
-    def _append(
-        self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
-    ) -> TidelogError | None:
-        producer, [part] = request.options.producer, request.transaction.parts
-        results = self.results.setdefault(producer.producer_id, [])
-        payloads = decode_payloads(columns_from_wire(part.batches[0].SerializeToString()))
-        # An invalid request is refused before its number is checked.
-        if any(payload.startswith(b"bad") for payload in payloads):
-            return InvalidRequestError("bad")
-        if producer.sequence > len(results) + 1:
-            return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
-        is_new = producer.sequence == len(results) + 1
-        if is_new:
-            if part.HasField("expected_last_tick"):
-                return LastTickMismatchError("no")
-            results.append((len(self.log), len(payloads)))
-            self.log += payloads
-        first, count = results[producer.sequence - 1]
-        assert self.log[first : first + count] == payloads
+    def answer(self, response: wal_service_pb2.AppendStreamResponse, first: int, last: int, *, is_new: bool) -> None:
         result = response.transaction
-        result.txn_id, result.first_tick, result.last_tick = first, first, first + count - 1
-        result.parts.add(first_tick=first, last_tick=first + count - 1, duplicate=not is_new)
-        return None
+        result.txn_id, result.first_tick, result.last_tick = first, first, last
+        result.parts.add(first_tick=first, last_tick=last, duplicate=not is_new)
 
 
 class World(Network):
@@ -142,7 +116,7 @@ def play(steps: list[tuple[str, ...]]) -> World:
 def test_each_transaction_is_there_once_or_not_at_all_as_its_outcome_says(steps: list[tuple[str, ...]]) -> None:
     world = play(steps)
 
-    log = world.server.log
+    log = world.server.log[VCHANNEL]
     assert len(log) == len(set(log))
     for submission in world.submissions:
         messages = submission.parts[VCHANNEL].messages

@@ -48,7 +48,7 @@ def _refuse(problem: str) -> InvalidRequestError:
 
 def _check_buffer(name: str, value: object) -> None:
     try:
-        view = memoryview(value)  # type: ignore[arg-type] # The check is whether this is possible.
+        view = memoryview(value)  # type: ignore[arg-type]  # The check is whether this is possible.
     except TypeError as error:
         hint = ": encode it, as with .encode()" if isinstance(value, str) else ""
         raise _refuse(f"its {name} is of type {type(value).__name__}, expected bytes{hint}") from error
@@ -65,7 +65,7 @@ def _check_key(key: bytes) -> None:
 
 def _check_type(value: object) -> None:
     try:
-        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type] # Checked here.
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # A type error is the refusal.
     except TypeError:
         number = -1
     if not 0 <= number <= MAX_TYPE:

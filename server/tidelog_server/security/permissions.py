@@ -110,11 +110,11 @@ def _vchannel(request: Any) -> Sequence[str]:
 
 
 def _vchannels(request: Any) -> Sequence[str]:
-    return request.vchannels  # type: ignore[no-any-return]
+    return request.vchannels  # type: ignore[no-any-return]  # requests of several classes have it
 
 
 def _names(request: Any) -> Sequence[str]:
-    return request.names  # type: ignore[no-any-return]
+    return request.names  # type: ignore[no-any-return]  # requests of several classes have it
 
 
 def _created(request: Any) -> Sequence[str]:

@@ -4,7 +4,6 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tidelog import (
     AppendResult,
@@ -93,14 +92,6 @@ class Stream:
     answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
 
 
-class ServerModel(Protocol):
-    """A simple model of a server."""
-
-    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Process the oldest request of ``stream``, or refuse it with ``refusal``."""
-        ...
-
-
 @dataclass
 class NumberedServer:
     """A minimal model of a server: it accepts numbered batches, and refuses those whose payload begins with bad."""
@@ -115,12 +106,26 @@ class NumberedServer:
         response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
         stream.answers.append((response, refusal or self._append(request, response)))
 
+    def content(self, request: wal_service_pb2.AppendStreamRequest) -> tuple[str, bytes]:
+        """Return the vchannel and the encoded columns of a request."""
+        return request.vchannel, request.columns.SerializeToString()
+
+    def refusal(self, _request: wal_service_pb2.AppendStreamRequest) -> TidelogError | None:
+        """Return why a request with the right number is refused; None if it is not."""
+        return None
+
+    def answer(self, response: wal_service_pb2.AppendStreamResponse, first: int, last: int, *, is_new: bool) -> None:
+        """Write the position of a batch into ``response``."""
+        response.result.first_tick, response.result.last_tick = first, last
+        response.result.duplicate = not is_new
+
     def _append(
         self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
     ) -> TidelogError | None:
-        producer, log = request.options.producer, self.log[request.vchannel]
-        results = self.results.setdefault((request.vchannel, producer.producer_id), [])
-        payloads = decode_payloads(columns_from_wire(request.columns.SerializeToString()))
+        vchannel, columns = self.content(request)
+        producer, log = request.options.producer, self.log[vchannel]
+        results = self.results.setdefault((vchannel, producer.producer_id), [])
+        payloads = decode_payloads(columns_from_wire(columns))
         # An invalid request is refused before its number is checked.
         if any(payload.startswith(b"bad") for payload in payloads):
             return InvalidRequestError("bad")
@@ -128,19 +133,20 @@ class NumberedServer:
             return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
         is_new = producer.sequence == len(results) + 1
         if is_new:
+            if (refusal := self.refusal(request)) is not None:
+                return refusal
             results.append((len(log), len(payloads)))
             log += payloads
         first, count = results[producer.sequence - 1]
         assert log[first : first + count] == payloads
-        response.result.first_tick, response.result.last_tick = first, first + count - 1
-        response.result.duplicate = not is_new
+        self.answer(response, first, first + count - 1, is_new=is_new)
         return None
 
 
 class Network:
     """A client's queue, a server, and the streams between them."""
 
-    def __init__(self, server: ServerModel) -> None:
+    def __init__(self, server: NumberedServer) -> None:
         self.queue = a_queue()
         self.stream = Stream()
         self.cut_off: list[Stream] = []
