@@ -139,7 +139,8 @@ async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again
         (answer,) = await client.append_all([a_request("a")])
         refusal = refusal_in(answer)
         assert refusal.reason == error_pb2.REASON_DISK_FULL
-        assert "500 MiB free, and appends are refused below 1024 MiB: trim channels or enlarge the disk" in refusal.text
+        assert "500 MiB free, and appends are refused below 1024 MiB: trim channels with `tidelog" in refusal.text
+        assert "channel trim`, or enlarge the disk" in refusal.text
         async with refused() as found:
             await client.create("c")
         assert found[0].reason == error_pb2.REASON_DISK_FULL
