@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all soak check check-deploy check-containers bench budget proto sync format pin clean
+.PHONY: help setup demo serve test test-all soak check check-deploy check-containers bench budget proto sync docs format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -34,8 +34,10 @@ serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
 test: setup ## run the core of the tests, of every feature; at most ten minutes on two cores
 	$(BIN)/pytest --numprocesses 4 -m "not soak and not extended" $(ARGS)
 
+# The second run has the tests of suites.ON_ENGINE. pytest exits with 5 if ARGS selects none of them.
 test-all: setup ## run the core and the tests that need much of Spark, several servers or many kills
 	$(BIN)/pytest --numprocesses 4 -m "not soak" $(ARGS)
+	$(BIN)/pytest --numprocesses 4 -m "not soak" --log-store engine $(ARGS) || $(if $(ARGS),[ $$? -eq 5 ],false)
 
 soak: setup ## run the tests that take minutes or gigabytes; the other two targets have a short form of each
 	$(BIN)/pytest -m soak $(ARGS)
@@ -67,6 +69,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BENCHMARKS) broadcast
 	$(BENCHMARKS) msgstream
 	$(BIN)/tidelog bench scan
+	$(BENCHMARKS) frames
 	$(BENCHMARKS) consume
 	$(BIN)/tidelog bench mailbox
 	$(BENCHMARKS) gazette
@@ -81,12 +84,17 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BENCHMARKS) mailbox-restart
 	$(BENCHMARKS) security
 
-proto: setup ## generate client/tidelog/v1 from proto/
+proto: setup ## generate client/tidelog/v1 from proto/, the classes of errors with their page, and those of typed messages
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
 	  --python_out=client --pyi_out=client --grpc_python_out=client $(PROTOS)
+	$(BIN)/python tools/make_errors.py
+	$(BIN)/python tools/make_messages.py
 
 sync: setup ## generate the synchronous twins from the asynchronous classes
 	$(BIN)/python tools/make_sync.py
+
+docs: setup ## build the documents as a site in dist/docs/html; a warning or a broken link is an error
+	$(BIN)/python tools/make_docs.py
 
 budget: setup ## write the lines of each package into tests/tidy/budget.txt, the table that bounds them
 	PYTHONPATH=tests $(BIN)/python -m tidy.budget

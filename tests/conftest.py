@@ -7,16 +7,20 @@ time, so a failed build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from tidelog_testing.servers.etcd import EtcdProcess
+from tidelog_testing.servers.kafka import KafkaProcesses
 from tidelog_testing.servers.pulsar import PulsarProcess
-from tidelog_testing.suites import is_extended, needs_pulsar
+from tidelog_testing.servers.tested_store import use_engine_store
+from tidelog_testing.suites import engine_of, is_extended, runs_on_engine
 
 # Why no deadline: the two cores are shared by server, client and Spark, so one example's time means nothing.
 settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)
@@ -30,6 +34,19 @@ settings.register_profile(
 # For every JVM that tests start. Each lives for about a minute, in which the second compiler costs more than it saves:
 # a quarter of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Some images set it. Without bytecode each worker rewrites all modules of the tests, 17 s of processor time, and each
+# process that a test starts compiles all that it imports, 0.4 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# No test, nor a process that it starts, uses a server that the user of this machine has selected.
+# In a folder in which root cannot create one either.
+os.environ["TIDELOG_CONFIG_HOME"] = "/proc/none"
+
+# Beside the output of what is tested.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+_LOGGING_AT_START = structlog.get_config()
 
 # A script starts background jobs with SIGINT ignored, and children inherit that: the tests of Ctrl-C would not end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,12 +68,48 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarProcess]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcesses]:
+    """Provide a Kafka of one node that all tests share: each uses its own topics, and none stops it."""
+    with KafkaProcesses(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
 @pytest.fixture(autouse=True)
-def _logging_of_the_process() -> Iterator[None]:
-    """Restore the logging of the process: a server in it sets its own level, which hides events from later tests."""
-    before = structlog.get_config()
+def _logging_of_the_process() -> None:
+    """Restore the logging of the process: a server in it sets its own level, which hides events from later tests.
+
+    To what it was at the start, because a server of a module has set its level before the first test.
+    """
+    structlog.configure(**_LOGGING_AT_START)
+
+
+@pytest.fixture(autouse=True)
+def _tracing_ends_with_the_test() -> Iterator[None]:
+    """Fail a test that leaves tracing enabled: the operations of later tests of the process would be measured, too."""
     yield
-    structlog.configure(**before)
+    tracing = sys.modules.get("tidelog.transport.tracing")
+    assert tracing is None or tracing.hooks is None, "the test enabled tracing: call tidelog.tracing.disable()"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the second run."""
+    parser.addoption(
+        "--log-store", choices=("of-settings", "engine"), default="of-settings",
+        help="engine: run the tests of suites.ON_ENGINE, with servers on the engine store in place of that of their "
+        "settings; each start has a new view",
+    )  # fmt: skip
+
+
+def _is_on_engine(config: pytest.Config) -> bool:
+    return bool(config.getoption("--log-store") == "engine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _log_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give servers the store that the run is for."""
+    if _is_on_engine(request.config):
+        use_engine_store(tmp_path_factory.mktemp("logs"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,13 +133,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
 
 _SCOPES = {
     "tests/integration/backup/test_whole_state.py": "whole-state",
+    "tests/integration/cluster/test_finding_clients.py": "finding-clients",
     "tests/integration/spark/": "spark",
     "tests/tidy/": "tidy",
 }
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
-    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, a Pulsar, data
+    """Assigns all tests of one scope to the same worker, the largest scope first: they share a Spark, a broker, data
     folders, or parsed files.
 
     The mark ``xdist_group`` does not do that with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
@@ -94,17 +148,35 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if needs_pulsar(nodeid):
-            return "pulsar"
+        if (engine := engine_of(nodeid)) is not None:
+            return engine
         return next((name for folder, name in _SCOPES.items() if nodeid.startswith(folder)), nodeid)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the Spark tests, with the reason, if Java is missing."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even load the modules that do not run on the engine store, unless they are named."""
+    is_left_out = _is_on_engine(config) and collection_path.is_file() and _is_elsewhere(config, collection_path)
+    return is_left_out or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests that do not run on the engine store; skip those of Spark, with the reason, if Java is missing."""
+    if _is_on_engine(config):
+        _leave_out(config, items)
     of_spark = [item for item in items if item.get_closest_marker("spark")]
     if of_spark and (why_not := _why_spark_cannot_run()) is not None:
         for item in of_spark:
             item.add_marker(pytest.mark.skip(reason=f"nothing of Spark was tested: {why_not}"))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if item.get_closest_marker("not_on_engine") or _is_elsewhere(config, item.path)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_elsewhere(config: pytest.Config, module: Path) -> bool:
+    return not runs_on_engine(module.relative_to(config.rootpath))
 
 
 def _why_spark_cannot_run() -> str | None:

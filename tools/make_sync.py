@@ -1,282 +1,44 @@
-"""Writes the synchronous twins of asynchronous classes: ``make sync`` runs it, a test proves that its output is fresh.
+"""Writes the synchronous twins of asynchronous classes, and twins of classes whose calls block: ``make sync`` runs it.
 
-There are three kinds. A *caller* has an asynchronous object and runs each of its coroutines on the background event
-loop. A *handle* holds a synchronous object; its body is that of the asynchronous handle without ``await``. One with
-``wrapped`` holds an asynchronous object, and runs what the body awaits: its calls pass no other twin. A *protocol* has
-only the signatures of a class. Signatures, types and docstrings are those of the asynchronous class, with the names of
-the synchronous classes.
+A test proves that the output is fresh. ``twins`` lists them, and describes their kinds.
 """
 
 import ast
 import re
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-CLIENT: Final = ROOT / "client"
-_SYNC: Final = "tidelog.sync.generated"
-_GAZETTE: Final = "tidelog.gazette.generated"
-# Where the names are that generated code uses, other than those that its source imports.
-IMPORTS: Final = {
-    "BlobStore": "tidelog.pandora._generated_stores",
-    "Channel": f"{_SYNC}.handles",
-    "CheckpointStore": "tidelog.gazette.stores._generated_interface",
-    "Client": "tidelog.sync.client",
-    "ClientCalls": f"{_SYNC}.client_calls",
-    "Connection": "psycopg",
-    "Consumer": "tidelog.sync.consumer",
-    "Delivery": "tidelog.sync.mailbox",
-    "Handler": "tidelog.gazette.consumers.handlers",
-    "Iterator": "collections.abc",
-    "JournalClient": "tidelog.gazette.sync_append",
-    "Mailbox": "tidelog.sync.mailbox",
-    "MessageStore": "tidelog.pandora._generated_stores",
-    "MsgStream": "tidelog.msgstream._sync_stream",
-    "Pages": "tidelog.gazette.consumers.sync_pages",
-    "Producer": "tidelog.sync.producer",
-    "Protocol": "typing",
-    "Publisher": "tidelog.gazette.publisher",
-    "RocksMQCalls": "tidelog.rocksmq._generated_rocksmq",
-    "Scan": "tidelog.sync.scan",
-    "Transaction": "tidelog.sync.transaction",
-    "Vchannel": f"{_SYNC}.handles",
-    "abstractmethod": "abc",
-    "background": "tidelog.transport.background",
-    "sync_lookup": "tidelog.gazette.sync_append",
-}
-_CONTEXT: Final = frozenset(("__aenter__", "__aexit__"))
-
-
-@dataclass(frozen=True)
-class Caller:
-    """A class that runs the calls of an asynchronous class; a class written by hand derives from it.
-
-    Attributes:
-        source: Module of the asynchronous class.
-        name: The asynchronous class.
-        twin: The generated class.
-        target: The generated module.
-        bases: Base classes of the twin, by their modules.
-        left_out: Public methods that the twin does not have, or whose shape differs.
-        by_hand: Methods that the derived class implements and other methods of the twin call.
-        made: Methods that return an asynchronous object, by the synchronous class that wraps it; it is made on the
-            event loop.
-        wrapped: As ``made``, for objects that are made in the caller's thread.
-        handles: Methods that return a handle, by its synchronous class.
-        rewritten: Methods that call others of the twin: their body is that of the source, without ``await``.
-        also: Special methods of the twin.
-        fields: Declarations of further attributes.
-        attribute: Attribute of the twin that holds the asynchronous object.
-        lock: Attribute with a lock that all methods hold; empty if the asynchronous object needs none.
-    """
-
-    source: str
-    name: str
-    twin: str
-    target: str
-    bases: dict[str, str] = field(default_factory=dict)
-    left_out: frozenset[str] = frozenset()
-    by_hand: frozenset[str] = frozenset()
-    made: dict[str, str] = field(default_factory=dict)
-    wrapped: dict[str, str] = field(default_factory=dict)
-    handles: dict[str, str] = field(default_factory=dict)
-    rewritten: frozenset[str] = frozenset()
-    also: frozenset[str] = frozenset()
-    fields: tuple[str, ...] = ()
-    attribute: str = "_client"
-    lock: str = ""
-
-
-@dataclass(frozen=True)
-class Handles:
-    """A module whose classes are rewritten without ``await``.
-
-    Attributes:
-        source: The asynchronous module.
-        target: The generated module.
-        classes: Classes to rewrite, by the names of their twins; empty for all, without the prefix ``Async``.
-        names: Names of other asynchronous classes, by those to use instead; without the prefix ``Async`` for the rest.
-        left_out: Methods that the twins do not have, or that a derived class implements, as ``Class.method``.
-        run: Methods that run that of the asynchronous object instead, as ``Class.method``.
-        attribute: Attribute with the asynchronous object, which a derived class sets; only for ``run``.
-        wrapped: If the handles hold an asynchronous object: methods that return another one, by the synchronous class
-            that wraps it.
-        imports: Where names are that other generated code has from another module.
-    """
-
-    source: str
-    target: str
-    classes: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    left_out: frozenset[str] = frozenset()
-    run: frozenset[str] = frozenset()
-    attribute: str = ""
-    wrapped: dict[str, str] = field(default_factory=dict)
-    imports: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ClientProtocol:
-    """The calls of the client that code below it makes, as the protocol ``ClientCalls``.
-
-    Attributes:
-        target: The generated module.
-        methods: The calls, by modules and classes that define them.
-        is_async: Whether it is that of the asynchronous client.
-    """
-
-    target: str
-    methods: dict[tuple[str, str], tuple[str, ...]]
-    is_async: bool
-
-
-_CALLS_OF_WAL: Final = {
-    ("tidelog.admin.broadcasts", "AsyncBroadcastCalls"): ("broadcast", "ack", "ack_batch", "wait_acked"),
-    ("tidelog.client", "AsyncClient"): ("check_open", "wal_name", "latest_mvcc_tick", "append", "txn"),
-}
-_CALLS_OF_HANDLES: Final = {
-    ("tidelog.admin.channels", "AsyncChannelCalls"): (
-        "create_channel", "alter_channels", "destroy_channels", "describe_channels",
-    ),
-    ("tidelog.admin.broadcasts", "AsyncBroadcastCalls"): ("broadcast", "ack", "ack_batch", "wait_acked"),
-    ("tidelog.client", "AsyncClient"): (
-        "check_open", "wal_name", "latest_mvcc_tick", "open_producer", "fence", "trim", "append", "producer", "txn",
-        "scan", "scan_one",
-    ),
-}  # fmt: skip
-
-CALLERS: Final = (
-    Caller(
-        "tidelog.client", "AsyncClient", "ClientBase", f"{_SYNC}.client",
-        bases={
-            "ChannelCalls": f"{_SYNC}.channels", "TransactionCalls": f"{_SYNC}.transactions",
-            "BroadcastCalls": f"{_SYNC}.broadcasts", "GroupCalls": f"{_SYNC}.groups", "NodeCalls": f"{_SYNC}.nodes",
-            "TokenCalls": f"{_SYNC}.tokens", "CheckpointCalls": f"{_SYNC}.checkpoints",
-        },
-        left_out=frozenset({"append_numbered", "pause", "scan_one", "wal"}),
-        wrapped={"producer": "Producer", "txn": "Transaction", "scan": "Scan", "mailbox": "Mailbox"},
-        handles={"channel": "Channel", "vchannel": "Vchannel"},
-        rewritten=frozenset({"ensure_channel", "tail"}) | _CONTEXT, fields=("timeout_s: float",),
-    ),
-    Caller("tidelog.admin.channels", "AsyncChannelCalls", "ChannelCalls", f"{_SYNC}.channels"),
-    Caller("tidelog.admin.broadcasts", "AsyncBroadcastCalls", "BroadcastCalls", f"{_SYNC}.broadcasts"),
-    Caller(
-        "tidelog.admin.nodes", "AsyncNodeCalls", "NodeCalls", f"{_SYNC}.nodes",
-        left_out=frozenset({"reach", "owners_feed", "within"}),
-    ),
-    Caller("tidelog.admin.tokens", "AsyncTokenCalls", "TokenCalls", f"{_SYNC}.tokens"),
-    Caller("tidelog.admin.checkpoints", "AsyncCheckpointCalls", "CheckpointCalls", f"{_SYNC}.checkpoints"),
-    Caller(
-        "tidelog.admin.journals", "AsyncJournalCalls", "JournalCallsBase", f"{_SYNC}.journals", attribute="_journals"
-    ),
-    Caller(
-        "tidelog.admin.mailboxes", "AsyncMailboxCalls", "MailboxCallsBase", f"{_SYNC}.mailboxes",
-        left_out=frozenset({"channel_of"}), attribute="_mailboxes",
-    ),
-    Caller(
-        "tidelog.mailboxes.mailbox", "AsyncMailbox", "MailboxBase", f"{_SYNC}.mailbox",
-        left_out=frozenset({"fetch", "fetch_response", "worker", "work"}), attribute="_mailbox",
-    ),
-    Caller("tidelog.admin.blobs", "AsyncBlobCalls", "BlobCallsBase", f"{_SYNC}.blobs", attribute="_blobs"),
-    Caller("tidelog.groups.calls", "AsyncGroupCalls", "GroupCalls", f"{_SYNC}.groups", made={"consumer": "Consumer"}),
-    Caller("tidelog.txn.calls", "AsyncTransactionCalls", "TransactionCalls", f"{_SYNC}.transactions"),
-    Caller(
-        "tidelog.txn.transaction", "AsyncTransaction", "TransactionBase", f"{_SYNC}.transaction",
-        left_out=frozenset({"append", "add", "stage"}), rewritten=frozenset({"__aenter__"}),
-        also=frozenset({"__aexit__"}), attribute="_transaction", lock="_lock",
-    ),
-    Caller(
-        "tidelog.groups.consumer", "AsyncConsumer", "ConsumerBase", f"{_SYNC}.consumer",
-        left_out=frozenset({"commit_soon", "take_ready"}), also=frozenset({"__aexit__"}), attribute="_consumer",
-    ),
-    Caller(
-        "tidelog.cluster", "AsyncCluster", "ClusterBase", f"{_SYNC}.cluster", left_out=frozenset({"pause"}),
-        by_hand=frozenset({"client_of", "client_with", "aclose"}), wrapped={"mailbox": "Mailbox"},
-        rewritten=frozenset({"channel", "vchannel", "ensure_channel"}) | _CONTEXT, attribute="_cluster",
-    ),
-    Caller(
-        "tidelog.rocksmq._async_rocksmq", "AsyncRocksMQ", "RocksMQCalls", "tidelog.rocksmq._generated_rocksmq",
-        left_out=frozenset({"register_consumer"}), by_hand=frozenset({"aclose"}), rewritten=_CONTEXT, attribute="_mq",
-    ),
-    Caller(
-        "tidelog.msgstream._interface", "AsyncMsgStream", "MsgStreamCalls", "tidelog.msgstream._generated_stream",
-        left_out=frozenset({"chan"}), by_hand=frozenset({"close"}), rewritten=_CONTEXT, attribute="_stream",
-    ),
-    Caller(
-        "tidelog.msgstream._factories", "AsyncMsgStreamFactory", "MsgStreamFactoryCalls",
-        "tidelog.msgstream._generated_factory",
-        wrapped={"new_msg_stream": "MsgStream", "new_tt_msg_stream": "MsgStream"}, attribute="_factory",
-    ),
-    Caller(
-        "tidelog.gazette.consumers.pages", "AsyncPages", "PagesCalls", "tidelog.gazette.consumers._generated_pages",
-        attribute="_pages",
-    ),
-    Caller(
-        "tidelog.gazette.append_driver", "JournalAppends", "JournalCalls", f"{_GAZETTE}.appends",
-        bases={"Generic[Handle]": "typing"}, rewritten=frozenset({"__aenter__"}), also=frozenset({"__aexit__"}),
-        attribute="_appends",
-    ),
-    Caller(
-        "tidelog.gazette.readers", "AsyncRetryReader", "ReaderCalls", f"{_GAZETTE}.reader",
-        left_out=frozenset({"part"}), attribute="source",
-    ),
-    Caller(
-        "tidelog.gazette.polled_list", "AsyncPolledList", "ListCalls", f"{_GAZETTE}.polled_list",
-        left_out=frozenset({"wait_changed", "start"}), also=frozenset({"__aexit__"}), attribute="_list",
-    ),
-    Caller(
-        "tidelog.gazette.publishing", "PublisherCore", "PublisherCalls", f"{_GAZETTE}.publisher",
-        bases={"Generic[Handle]": "typing"}, attribute="_core", lock="_lock",
-    ),
-)  # fmt: skip
-HANDLES: Final = (
-    Handles(
-        "tidelog.handles", f"{_SYNC}.handles", wrapped={"producer": "Producer", "scan": "Scan", "tail": "Scan"},
-        imports={"ClientCalls": "tidelog.client_calls"},
-    ),
-    Handles(
-        "tidelog.wal.accessor", f"{_SYNC}.wal",
-        classes={
-            "AsyncWal": "WalBase", "AsyncWalTransaction": "WalTransaction", "AsyncWalBroadcast": "WalBroadcast",
-        },
-        left_out=frozenset({"AsyncWal.read", "AsyncWal.scanner_core", "AsyncWal._append_group"}),
-        run=frozenset({"AsyncWal.append_messages"}), attribute="_wal",
-    ),
-    Handles(
-        "tidelog.rocksmq._async_rocksmq", "tidelog.rocksmq._generated_consumer",
-        classes={"AsyncRocksMQConsumer": "RocksMQConsumer"}, names={"AsyncRocksMQ": "RocksMQCalls"},
-    ),
-    Handles(
-        "tidelog.gazette.consumers.consumer", "tidelog.gazette.consumers._generated_consumer",
-        classes={"AsyncConsumerRun": "ConsumerRun", "AsyncConsumer": "Consumer"},
-    ),
-    Handles("tidelog.gazette.stores.interface", "tidelog.gazette.stores._generated_interface"),
-    Handles(
-        "tidelog.gazette.stores.on_tidelog", "tidelog.gazette.stores._generated_on_tidelog",
-        names={"lookup": "sync_lookup"},
-    ),
-    Handles("tidelog.gazette.stores._postgres", "tidelog.gazette.stores._generated_postgres"),
-    Handles("tidelog.pandora.stores", "tidelog.pandora._generated_stores"),
-    Handles("tidelog.pandora.memory", "tidelog.pandora._generated_memory"),
-    Handles("tidelog.pandora.server", "tidelog.pandora._generated_server"),
-    Handles("tidelog.pandora.on_tidelog", "tidelog.pandora._generated_on_tidelog"),
-)  # fmt: skip
-PROTOCOLS: Final = (
-    ClientProtocol("tidelog.client_calls", _CALLS_OF_HANDLES, is_async=True),
-    ClientProtocol(f"{_SYNC}.client_calls", _CALLS_OF_WAL, is_async=False),
+from generated import ROOT, write_modules
+from twins import (
+    BLOCKING,
+    CALLERS,
+    GAZETTE,
+    HANDLES,
+    IMPORTS,
+    PROTOCOLS,
+    SYNC,
+    Blocking,
+    Caller,
+    ClientProtocol,
+    Handles,
 )
 
+CLIENT: Final = ROOT / "client"
+_Twin = TypeVar("_Twin", Caller, Blocking)
+# The argument of a method that waits for a limited time, and its error.
+_LIMIT: Final = (
+    ", timeout_s: float | None = None", "TimeoutError: ``timeout_s`` seconds have passed; None: no limit.",
+)  # fmt: skip
 _NOTE: Final = "Generated by `make sync` from ``{source}``: change that, and run `make sync`."
 _PROSE: Final = (
+    (re.compile(r"\s``\w+`` is its synchronous twin\."), ""),
     (re.compile(r"\bAsync(?=[A-Z])"), ""),
     (re.compile(r"\baclose\b"), "close"),
-    (re.compile(r"__a(?=enter__|exit__)"), "__"),
-    (re.compile(r"``async with``"), "``with``"),
+    (re.compile(r"__a(?=enter__|exit__|iter__|next__)"), "__"),
+    (re.compile(r"\bStopAsync(?=Iteration\b)"), "Stop"),
+    (re.compile(r"``async (?=with|for)"), "``"),
     (re.compile(r"\bawait (?=[a-z])"), ""),
 )
 
@@ -300,7 +62,10 @@ class Module:
     def _origins(self) -> Iterator[tuple[str, str]]:
         for node in self.tree.body:
             if isinstance(node, ast.ImportFrom) and node.module:
-                yield from ((alias.asname or alias.name, node.module) for alias in node.names)
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"{node.module} import {alias.name}"
+            elif isinstance(node, ast.Import):
+                yield from ((alias.name, "") for alias in node.names)
             elif isinstance(node, ast.ClassDef | ast.FunctionDef):
                 yield node.name, self.name
             elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -322,7 +87,15 @@ def imports(
     """Return the imports that generated code needs: those of its sources, of synchronous classes, and its ``own``."""
     names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} - set(defined)
     known = {**origins, **IMPORTS, **own}
-    return "\n".join(f"from {known[name]} import {name}" for name in sorted(names) if name in known)
+    return "\n".join(_import(name, known[name]) for name in sorted(names) if name in known)
+
+
+def _import(name: str, origin: str) -> str:
+    """Return the import of a name from a module, or of ``origin``, which then is ``module import other``, or empty."""
+    if not origin:
+        return f"import {name}"
+    module, _, other = origin.partition(" import ")
+    return f"from {module} import {name}" if other in ("", name) else f"from {module} import {other} as {name}"
 
 
 def functions_of(source: ast.ClassDef) -> list[ast.AsyncFunctionDef | ast.FunctionDef]:
@@ -330,9 +103,10 @@ def functions_of(source: ast.ClassDef) -> list[ast.AsyncFunctionDef | ast.Functi
     return [node for node in source.body if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)]
 
 
-def docstring_of(node: ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef, indent: str) -> str:
-    """Return a docstring as it is written in the twin."""
+def docstring_of(node: ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef, indent: str, error: str = "") -> str:
+    """Return a docstring as it is written in the twin, with a further error."""
     text = synchronous(ast.get_docstring(node, clean=True) or "")
+    text += f"\n    {error}" if error else ""
     assert text, f"{node.name} has no docstring"
     assert "\\" not in text
     lines = [line and f"{indent}{line}" for line in text.splitlines()]
@@ -340,11 +114,12 @@ def docstring_of(node: ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef, in
     return f'{indent}"""' + "\n".join(lines).lstrip() + f'{ending}"""'
 
 
-def passed(arguments: ast.arguments) -> str:
-    """Return the arguments with which a method calls its twin."""
-    given = [each.arg for each in (*arguments.posonlyargs, *arguments.args) if each.arg != "self"]
+def passed(arguments: ast.arguments, instead: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the arguments with which a method calls its twin; some are passed as other expressions."""
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args) if each.arg != "self"]
+    given = [instead.get(name, name) for name in names]
     assert arguments.vararg is None
-    given += [f"{each.arg}={each.arg}" for each in arguments.kwonlyargs]
+    given += [f"{each.arg}={instead.get(each.arg, each.arg)}" for each in arguments.kwonlyargs]
     given += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
     return ", ".join(given)
 
@@ -354,8 +129,9 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
     if node.name in caller.rewritten:
         return _indented(_with_docstrings(_WithoutAwait().visit(node)))
     returns = ast.unparse(node.returns) if node.returns else "None"
-    head = f"    def {synchronous(node.name)}({ast.unparse(node.args)}) -> "
-    doc = f"{docstring_of(node, ' ' * 8)}\n" if ast.get_docstring(node) else ""
+    limit, error = _LIMIT if node.name in caller.timed else ("", "")
+    head = f"    def {synchronous(node.name)}({ast.unparse(node.args)}{limit}) -> "
+    doc = _doc_of(node, error)
     if node.name in caller.by_hand:
         return f"    @abstractmethod\n{head}{synchronous(returns)}:\n{doc}"
     if "property" in map(ast.unparse, node.decorator_list):
@@ -366,8 +142,11 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
         returns = caller.made[node.name]
         body = f"async def make() -> {returns}: return {returns}({call})\n        return background.run(make())"
     elif node.name in caller.wrapped:
-        returns = caller.wrapped[node.name]
-        body = f"return {returns}({call})"
+        wrapper = caller.wrapped[node.name]
+        returns = _returned_by(wrapper, returns)
+        body = f"return {wrapper}({_run(node, call)})"
+    elif node.name == "__init__":
+        body = f"self._wrap({caller.name}({passed(node.args)}))\n        background.add(self.{caller.attribute})"
     elif node.name in caller.handles:
         returns = caller.handles[node.name]
         body = f"return {returns}(self.{caller.attribute}, {passed(node.args)})"
@@ -375,39 +154,150 @@ def method_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller) -> s
         returns = f"Iterator[{items[1] or items[2]}]"
         body = f"return background.iterate({call})"
     else:
-        body = call if isinstance(node, ast.FunctionDef) else f"background.run({call})"
-        body = body if returns == "None" else f"return {body}"
+        body = _body_of(node, caller, call, returns)
     if caller.lock:
         body = f"with self.{caller.lock}: {body}"
     return f"{head}{returns}:\n{doc}        {body}\n"
 
 
-def caller_module(caller: Caller) -> str:
-    """Return the text of a module with the twin of one class, unformatted."""
-    module = Module(caller.source)
+def _doc_of(node: ast.AsyncFunctionDef | ast.FunctionDef, error: str) -> str:
+    """Return the line or lines of a method's docstring, if it has one."""
+    return f"{docstring_of(node, ' ' * 8, error)}\n" if ast.get_docstring(node) else ""
+
+
+def _returned_by(wrapper: str, returns: str) -> str:
+    """Return the type of what a wrapper returns: a class returns its objects, a method the twin of what it is given."""
+    return synchronous(returns) if wrapper.startswith("self.") else wrapper
+
+
+def _body_of(node: ast.AsyncFunctionDef | ast.FunctionDef, caller: Caller, call: str, returns: str) -> str:
+    """Return the body of a method that makes one call."""
+    run = _run(node, call)
+    if returns == "Self":
+        return f"{run}\n        return self"
+    if node.name in caller.ready:
+        return f"return {call.replace(f'.{node.name}(', f'.{caller.ready[node.name]}(')} or {run}"
+    if node.name in caller.timed:
+        seconds = "None if timeout_s is None else check_seconds('timeout_s', timeout_s)"
+        return f"return background.run({call}, {seconds})"
+    return run if returns == "None" else f"return {run}"
+
+
+def _run(node: ast.AsyncFunctionDef | ast.FunctionDef, call: str) -> str:
+    """Return the expression that runs a method of the asynchronous object."""
+    if node.name == "__aexit__":
+        # After an error it may be a finalizer that leaves the block. Otherwise it commits, and the caller waits.
+        return f"(background.run if kind is None else background.close)({call})"
+    return call if isinstance(node, ast.FunctionDef) else f"{_runner(node.name)}({call})"
+
+
+def _runner(name: str) -> str:
+    """Return the function that runs a method of the asynchronous object."""
+    return "background.close" if name in ("aclose", "close") else "background.run"
+
+
+def property_of(source: ast.ClassDef, name: str, caller: Caller) -> str:
+    """Return a property of the twin for an attribute of the asynchronous object."""
+    doc = re.search(rf"^    {name}: (.*(?:\n {{8}}.*)*)", ast.get_docstring(source) or "", re.MULTILINE)
+    assert doc, f"the docstring of {source.name} does not describe {name}"
+    text = " ".join(doc[1].split())
+    return (
+        f"    @property\n    def {name}(self) -> {caller.properties[name]}:\n"
+        f'        """{synchronous(text)}"""\n        return self.{caller.attribute}.{name}\n'
+    )
+
+
+def constructor_of(source: ast.ClassDef, caller: Caller) -> str:
+    """Return the constructor of a twin, which takes the asynchronous object or makes it."""
+    held, name = f"self.{caller.attribute}", caller.attribute.removeprefix("_")
+    arguments, made = f"self, {name}: {caller.name}", name
+    doc = f'    """Run the calls of ``{name}``; does no I/O."""'
+    if caller.takes is not None:
+        node = next(each for each in functions_of(source) if each.name == "__init__")
+        arguments, made = synchronous(ast.unparse(node.args)), f"{caller.name}({passed(node.args, caller.takes)})"
+        doc = docstring_of(node, "    ") if ast.get_docstring(node) else ""
+    lines = [f"def __init__({arguments}) -> None:", doc, f"    {held} = {made}"]
+    prefix = f"{name}." if caller.takes is None else ""
+    lines += [f"    self.{each} = {prefix}{each}" for each in caller.keeps]
+    lines += [f"    background.add({held})"] if caller.pauses else []
+    return _indented("\n".join(filter(None, lines)))
+
+
+def caller_class(caller: Caller, source: ast.ClassDef) -> str:
+    """Return the twin of one class, unformatted."""
     special = caller.rewritten | caller.also
     methods = [
-        method_of(node, caller)
-        for node in functions_of(module.class_named(caller.name))
-        if node.name in special or not (node.name.startswith("_") or node.name in caller.left_out)
+        *([constructor_of(source, caller)] if caller.is_whole or caller.takes is not None else []),
+        *(property_of(source, name, caller) for name in caller.properties),
+        *(
+            method_of(node, caller)
+            for node in functions_of(source)
+            if node.name in special or not (node.name.startswith("_") or node.name in caller.left_out)
+        ),
     ]
-    is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in functions_of(module.class_named(caller.name)))
+    is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in functions_of(source))
     where = "run on the background event loop" if is_async else "under a lock"
     parameters = "".join(base.removeprefix("Generic") for base in caller.bases if base.startswith("Generic["))
     fields = [
-        f"{caller.attribute}: {caller.name}{parameters}",
+        f"{caller.attribute}: {caller.held or caller.name}{parameters}",
         *caller.fields,
         *([f"{caller.lock}: AbstractContextManager[Any]"] if caller.lock else []),
     ]
     bases = [*caller.bases, *(["ABC"] if caller.by_hand else [])]
-    code = (
-        f"class {caller.twin}({', '.join(bases)}):\n"
-        f'    """Calls of ``{caller.name}``, {where}."""\n\n'
+    doc = f'    """Calls of ``{caller.name}``, {where}."""'
+    if caller.is_whole:
+        doc = docstring_of(source, "    ")
+    elif caller.takes is not None:
+        summary = synchronous(ast.get_docstring(source) or "").partition("\n")[0]
+        doc = f'    """{summary}\n\n    See ``{caller.name}``.\n    """'
+    return (
+        f"class {caller.twin}({', '.join(bases)}):\n{doc}\n\n"
         + _indented("\n".join(fields)) + "\n" + "\n".join(methods)
     )  # fmt: skip
-    origins = {**module.origins, **caller.bases, "ABC": "abc", "AbstractContextManager": "contextlib", "Any": "typing"}
-    note = _NOTE.format(source=caller.source)
-    return f'"""{note}"""\n\n{imports(code, origins, [caller.twin])}\n\n\n{code}'
+
+
+def caller_module(callers: Sequence[Caller]) -> str:
+    """Return the text of a module with the twins of classes of one module, unformatted."""
+    origins = {"ABC": "abc", "AbstractContextManager": "contextlib", "Any": "typing"}
+    classes = {}
+    for caller in callers:
+        module = Module(caller.source)
+        classes[caller.twin] = caller_class(caller, module.class_named(caller.name))
+        origins |= {**module.origins, **caller.bases}
+    code = "\n\n".join(classes.values())
+    note = _NOTE.format(source=callers[0].source)
+    return f'"""{note}"""\n\n{imports(code, origins, classes)}\n\n\n{code}'
+
+
+def coroutine_class(blocking: Blocking, source: ast.ClassDef) -> str:
+    """Return the asynchronous twin of a class whose calls block, unformatted."""
+    held = f"self.{blocking.attribute}"
+    lines = [f'class Async{blocking.name}:\n    """{blocking.text}\n\n    See ``{blocking.name}``.\n    """\n']
+    for node in functions_of(source):
+        if node.name == "__init__":
+            lines.append(f"    def __init__({ast.unparse(node.args)}) -> None:")
+            lines.append(f"        {held} = {blocking.name}({passed(node.args)})\n")
+        elif not node.name.startswith("_"):
+            assert node.returns is not None
+            name, returns = blocking.renamed.get(node.name, node.name), ast.unparse(node.returns)
+            lines.append(f"    async def {name}({ast.unparse(node.args)}) -> {returns}:\n{docstring_of(node, ' ' * 8)}")
+            given = passed(node.args)
+            call = f"{held}.{node.name}({given})"
+            if blocking.on_thread:
+                call = f"await to_thread({', '.join(filter(None, (f'{held}.{node.name}', given)))})"
+            lines.append(f"        {call}\n" if returns == "None" else f"        return {call}\n")
+    if "Closing" in map(ast.unparse, source.bases):
+        lines.append("    async def __aenter__(self) -> Self:\n        return self\n")
+        lines.append("    async def __aexit__(self, *_: object) -> None:\n        await self.close()\n")
+    return "\n".join(lines)
+
+
+def coroutine_module(several: Sequence[Blocking]) -> str:
+    """Return the text of a module with the asynchronous twins of classes of one module, unformatted."""
+    module = Module(several[0].source)
+    code = "\n\n".join(coroutine_class(each, module.class_named(each.name)) for each in several)
+    note = _NOTE.format(source=module.name)
+    return f'"""{note}"""\n\n{imports(code, module.origins, [])}\n\n\n{code}'
 
 
 def protocol_module(protocol: ClientProtocol) -> str:
@@ -485,9 +375,15 @@ class _WithoutAwait(ast.NodeTransformer):
 class _WithBackground(_WithoutAwait):
     """Rewrites handles of an asynchronous object: what they await runs on the background event loop."""
 
-    def __init__(self, wrapped: Mapping[str, str]) -> None:
-        super().__init__()
-        self._wrapped = wrapped
+    def __init__(self, handles: Handles) -> None:
+        super().__init__(handles.names)
+        self._wrapped = handles.wrapped
+        self._takes = handles.takes
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if isinstance(node.ctx, ast.Load) and node.id in self._takes:
+            return ast.parse(self._takes[node.id], mode="eval").body
+        return super().visit_Name(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         returns = ast.unparse(node.returns) if node.returns else ""
@@ -498,7 +394,9 @@ class _WithBackground(_WithoutAwait):
         return super().visit_FunctionDef(node)
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
-        return _called("background.run", super().visit_Await(node))
+        # As it is: the call is one of an asynchronous object.
+        assert isinstance(node.value, ast.Call)
+        return _called(_runner(ast.unparse(node.value.func).rpartition(".")[2]), node.value)
 
 
 def _called(name: str, argument: ast.AST) -> ast.Call:
@@ -517,7 +415,9 @@ def handles_module(handles: Handles) -> str:
         run = [method_of(node, caller) for node in functions_of(source) if f"{name}.{node.name}" in handles.run]
         gone = handles.left_out | handles.run
         source.body = [node for node in source.body if f"{name}.{getattr(node, 'name', '')}" not in gone]
-        rewriting = _WithBackground(handles.wrapped) if handles.wrapped else _WithoutAwait(handles.names)
+        rewriting = _WithoutAwait(handles.names)
+        if handles.runs or handles.wrapped:
+            rewriting = _WithBackground(handles)
         rewritten = rewriting.visit(source)
         rewritten.name = twin
         if run:
@@ -548,24 +448,23 @@ def _with_docstrings(node: ast.ClassDef | ast.FunctionDef) -> str:
     return text
 
 
+def by_target(several: Iterable[_Twin]) -> Mapping[str, list[_Twin]]:
+    """Return the descriptions of twins by their modules."""
+    found: dict[str, list[_Twin]] = {}
+    for each in several:
+        found.setdefault(each.target, []).append(each)
+    return found
+
+
 def write(folder: Path) -> list[Path]:
     """Write all generated modules below ``folder``, which stands for the client's folder; return their paths."""
-    texts = {caller.target: caller_module(caller) for caller in CALLERS}
+    texts = {target: caller_module(several) for target, several in by_target(CALLERS).items()}
+    texts |= {target: coroutine_module(several) for target, several in by_target(BLOCKING).items()}
     texts |= {handles.target: handles_module(handles) for handles in HANDLES}
     texts |= {protocol.target: protocol_module(protocol) for protocol in PROTOCOLS}
-    for package in (_SYNC, _GAZETTE):
+    for package in (SYNC, GAZETTE):
         texts[f"{package}.__init__"] = '"""Synchronous twins, generated by `make sync`."""\n'
-    paths = []
-    for name, text in texts.items():
-        path = folder / Path(*name.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        paths.append(path)
-    options = ["--config", str(ROOT / "pyproject.toml"), "--quiet", *map(str, paths)]
-    ruff = [sys.executable, "-m", "ruff"]
-    subprocess.run([*ruff, "check", "--select", "I,UP034", "--fix-only", *options], check=True)
-    subprocess.run([*ruff, "format", *options], check=True)
-    return paths
+    return write_modules(folder, texts)
 
 
 if __name__ == "__main__":

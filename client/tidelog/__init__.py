@@ -10,14 +10,18 @@ Start with ``Client`` (synchronous) or ``AsyncClient``::
 """
 
 import importlib as _importlib
+import types as _types
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from tidelog._public import *  # noqa: F403 - its __all__ lists the names
-    from tidelog._public import __all__ as __all__
+    from tidelog._public import *  # noqa: F403 - the names that it imports as themselves
+
+    __version__: str
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _importlib.import_module("importlib.metadata").version("tidelog")
     # The first access to a public name imports all of them. Why not at import: the server uses only the wire format
     # and starts a tenth of a second sooner without the rest. Submodules are imported explicitly.
     if name == "__all__" or not name.startswith("_"):
@@ -30,3 +34,20 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_importlib.import_module("tidelog._public").__all__})
+
+
+def _export(namespace: dict[str, object], package: str) -> None:
+    """Set ``__all__`` of a module to the names that it imports as themselves, ``from module import Name as Name``.
+
+    Their classes get ``package`` as module: tracebacks, pickles and documents then show ``tidelog.Tick``, whichever
+    private module defines it.
+    """
+    public = {
+        name: value
+        for name, value in sorted(namespace.items())
+        if not name.startswith("_") and not isinstance(value, _types.ModuleType)
+    }
+    for value in public.values():
+        if isinstance(value, type) and value.__module__.startswith("tidelog."):
+            value.__module__ = package
+    namespace["__all__"] = list(public)

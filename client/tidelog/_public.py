@@ -4,356 +4,137 @@
 from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
 
 # isort: split
-from tidelog.admin.blobs import BlobDescription
-from tidelog.admin.broadcast_types import (
-    AckMode,
-    BroadcastDescription,
-    BroadcastResult,
-    BroadcastState,
-    BroadcastSummary,
-    ResourceKey,
-)
-from tidelog.admin.channel_types import (
-    ChannelDescription,
-    OwnerDescription,
-    Retention,
-    RetentionChange,
-    RetentionCut,
-    VchannelDescription,
-)
-from tidelog.admin.checkpoints import CheckpointDescription
-from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription, NodeDescription
-from tidelog.admin.mailbox_types import MailboxCounts, MailboxDescription, MailboxSettings
-from tidelog.admin.tokens import NewToken, TokenDescription
-from tidelog.append.producer import AsyncProducer, AsyncTicket, ProducerOptions
-from tidelog.append.sizes import Appendable
-from tidelog.client import AsyncClient
-from tidelog.cluster import AsyncCluster
-from tidelog.errors import (
-    AlreadyAcknowledgedError,
-    AppCommitMismatchError,
-    AppendUnknownError,
-    ApplicationForgottenError,
-    AppVersionPassedError,
-    AuditFailedError,
-    BarrierNotReachedError,
-    BroadcastAbortedError,
-    BroadcastError,
-    BroadcastForgottenError,
-    BroadcastNotFoundError,
-    BroadcastReusedError,
-    BroadcastVchannelError,
-    BufferFullError,
-    ChannelAlreadyExistsError,
-    ChannelNotFoundError,
-    ChannelsPartlyDoneError,
-    CheckpointError,
-    CheckpointNotFoundError,
-    CheckpointUnsupportedError,
-    ClosedError,
-    ConsumeForgottenError,
-    CredentialsExpiredError,
-    DataLossError,
-    DeadLetterCycleError,
-    DeadlineError,
-    DiskFullError,
-    FencedError,
-    ForkError,
-    GroupAlreadyExistsError,
-    GroupError,
-    GroupFencedError,
-    GroupInUseError,
-    GroupNotFoundError,
-    GroupNotSubscribedError,
-    GroupPositionMovedError,
-    InvalidRequestError,
-    JournalRevisionError,
-    LastTickMismatchError,
-    LockError,
-    LockExpiredError,
-    MailboxAlreadyExistsError,
-    MailboxError,
-    MailboxFullError,
-    MailboxInUseError,
-    MailboxNotFoundError,
-    NotOwnerError,
-    OverloadedError,
-    OwnershipLostError,
-    PermissionDeniedError,
-    PositionBeyondEndError,
-    PositionTrimmedError,
-    ProducerFencedError,
-    ProducerForgottenError,
-    ProducerStoppedError,
-    ResourceAcquiredError,
-    SequenceError,
-    SequenceForgottenError,
-    SequenceGapError,
-    SequenceReusedError,
-    ServerError,
-    ShutdownError,
-    StorageFailedError,
-    StorageUnreadableError,
-    TidelogError,
-    TokenNotFoundError,
-    TransactionError,
-    TransactionExpiredError,
-    TransactionForeignError,
-    TransactionNotFoundError,
-    TransactionStateError,
-    TransactionTooLargeError,
-    UnauthenticatedError,
-    UnavailableError,
-)
-from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
-from tidelog.groups.types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
-from tidelog.handles import AsyncChannel, AsyncVchannel
-from tidelog.mailboxes.deliveries import AsyncDelivery
-from tidelog.mailboxes.errors import BlobNotFoundError, DeliveriesRefusedError, UnsettledDeliveriesError
-from tidelog.mailboxes.mailbox import AsyncMailbox
-from tidelog.mailboxes.types import (
-    DeadLetter,
-    DeliveryStatus,
-    MessageHeader,
-    MessageState,
-    OutgoingMessage,
-    PeekedMessage,
-    RedriveProgress,
-    SendResult,
-)
-from tidelog.mailboxes.worker import AsyncMailboxWorker, WorkerOptions
-from tidelog.message import Message, StoredMessage
-from tidelog.read.positions import At, End, Positions, Start
-from tidelog.read.reader_events import OnEvent, ReaderEvent, ReaderState
-from tidelog.read.scan import AsyncScan
-from tidelog.read.scan_plan import ScanOptions
-from tidelog.sync.client import Client
-from tidelog.sync.cluster import Cluster
-from tidelog.sync.consumer import Consumer
-from tidelog.sync.generated.handles import Channel, Vchannel
-from tidelog.sync.generated.wal import WalBroadcast, WalTransaction
-from tidelog.sync.mailbox import Delivery, Mailbox
-from tidelog.sync.mailbox_worker import MailboxWorker
-from tidelog.sync.producer import Producer, Ticket
-from tidelog.sync.scan import Scan
-from tidelog.sync.transaction import Transaction
-from tidelog.sync.wal import Wal, WalScanner
-from tidelog.tick import Tick
-from tidelog.transport.credentials import TlsOptions, TokenFile, TokenSource
-from tidelog.transport.retry import Retry
-from tidelog.txn.options import TransactionOptions
-from tidelog.txn.transaction import AsyncTransaction
-from tidelog.types import (
-    AppendResult,
-    Durability,
-    Plan,
-    PositionCommit,
-    PreparedCommit,
-    PreparedTransaction,
-    ProducerPosition,
-    ProducerSequence,
-    Split,
-    TransactionDescription,
-    TransactionResult,
-    TransactionState,
-)
-from tidelog.wal.accessor import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
-from tidelog.wal.deliver_filters import DeliverFilter
-from tidelog.wal.message_handler import MessageHandler
-from tidelog.wal.responses import AppendResponse, AppendResponses, To
-from tidelog.wal.scanner import AsyncWalScanner
-from tidelog.wire.batch import Batch, columns_from_arrow
-from tidelog.wire.columns import Columns
+from tidelog import _export
+from tidelog.admin.blobs import BlobDescription as BlobDescription
+from tidelog.admin.broadcast_types import AckMode as AckMode
+from tidelog.admin.broadcast_types import BroadcastDescription as BroadcastDescription
+from tidelog.admin.broadcast_types import BroadcastResult as BroadcastResult
+from tidelog.admin.broadcast_types import BroadcastState as BroadcastState
+from tidelog.admin.broadcast_types import BroadcastSummary as BroadcastSummary
+from tidelog.admin.broadcast_types import ResourceKey as ResourceKey
+from tidelog.admin.channel_types import ChannelDescription as ChannelDescription
+from tidelog.admin.channel_types import ChannelGrowth as ChannelGrowth
+from tidelog.admin.channel_types import OwnerDescription as OwnerDescription
+from tidelog.admin.channel_types import Retention as Retention
+from tidelog.admin.channel_types import RetentionChange as RetentionChange
+from tidelog.admin.channel_types import RetentionCut as RetentionCut
+from tidelog.admin.channel_types import VchannelDescription as VchannelDescription
+from tidelog.admin.checkpoints import CheckpointDescription as CheckpointDescription
+from tidelog.admin.cluster_types import ChannelOwner as ChannelOwner
+from tidelog.admin.cluster_types import ClusterDescription as ClusterDescription
+from tidelog.admin.cluster_types import FollowedNode as FollowedNode
+from tidelog.admin.cluster_types import NodeDescription as NodeDescription
+from tidelog.admin.cluster_types import StandbyDescription as StandbyDescription
+from tidelog.admin.mailbox_types import MailboxCounts as MailboxCounts
+from tidelog.admin.mailbox_types import MailboxDescription as MailboxDescription
+from tidelog.admin.mailbox_types import MailboxSettings as MailboxSettings
+from tidelog.admin.tokens import NewToken as NewToken
+from tidelog.admin.tokens import TokenDescription as TokenDescription
+from tidelog.append.arrow_data import ArrowData as ArrowData
+from tidelog.append.dividing import FailedPart as FailedPart
+from tidelog.append.errors import AppendPartlyDoneError as AppendPartlyDoneError
+from tidelog.append.producer import AsyncProducer as AsyncProducer
+from tidelog.append.producer import AsyncTicket as AsyncTicket
+from tidelog.append.producer import ProducerOptions as ProducerOptions
+from tidelog.append.sizes import Appendable as Appendable
+from tidelog.client import AsyncClient as AsyncClient
+from tidelog.cluster import AsyncCluster as AsyncCluster
+from tidelog.errors._generated_classes import *  # noqa: F403 - its names are those of its classes
+from tidelog.errors.base import TidelogError as TidelogError
+from tidelog.errors.local import BufferFullError as BufferFullError
+from tidelog.errors.local import ChannelsPartlyDoneError as ChannelsPartlyDoneError
+from tidelog.errors.local import ClosedError as ClosedError
+from tidelog.errors.local import DeadlineError as DeadlineError
+from tidelog.errors.local import ForkError as ForkError
+from tidelog.errors.local import FrameTooLargeError as FrameTooLargeError
+from tidelog.errors.local import ProducerStoppedError as ProducerStoppedError
+from tidelog.groups.consumer import AsyncConsumer as AsyncConsumer
+from tidelog.groups.consumer import ConsumerOptions as ConsumerOptions
+from tidelog.groups.types import Consumed as Consumed
+from tidelog.groups.types import GroupDescription as GroupDescription
+from tidelog.groups.types import GroupMember as GroupMember
+from tidelog.groups.types import GroupPosition as GroupPosition
+from tidelog.groups.types import GroupSummary as GroupSummary
+from tidelog.handles import AsyncChannel as AsyncChannel
+from tidelog.handles import AsyncVchannel as AsyncVchannel
+from tidelog.mailboxes._generated_deliveries import Delivery as Delivery
+from tidelog.mailboxes.deliveries import AsyncDelivery as AsyncDelivery
+from tidelog.mailboxes.errors import DeliveriesRefusedError as DeliveriesRefusedError
+from tidelog.mailboxes.errors import UnsettledDeliveriesError as UnsettledDeliveriesError
+from tidelog.mailboxes.mailbox import AsyncMailbox as AsyncMailbox
+from tidelog.mailboxes.types import DeadLetter as DeadLetter
+from tidelog.mailboxes.types import DeliveryStatus as DeliveryStatus
+from tidelog.mailboxes.types import MessageHeader as MessageHeader
+from tidelog.mailboxes.types import MessageState as MessageState
+from tidelog.mailboxes.types import OutgoingMessage as OutgoingMessage
+from tidelog.mailboxes.types import PeekedMessage as PeekedMessage
+from tidelog.mailboxes.types import RedriveProgress as RedriveProgress
+from tidelog.mailboxes.types import SendResult as SendResult
+from tidelog.mailboxes.worker import AsyncMailboxWorker as AsyncMailboxWorker
+from tidelog.mailboxes.worker import WorkerOptions as WorkerOptions
+from tidelog.message import Message as Message
+from tidelog.message import StoredMessage as StoredMessage
+from tidelog.read.channel_patterns import ChannelPattern as ChannelPattern
+from tidelog.read.positions import At as At
+from tidelog.read.positions import End as End
+from tidelog.read.positions import Positions as Positions
+from tidelog.read.positions import Start as Start
+from tidelog.read.reader_events import OnEvent as OnEvent
+from tidelog.read.reader_events import ReaderEvent as ReaderEvent
+from tidelog.read.reader_events import ReaderState as ReaderState
+from tidelog.read.scan import AsyncScan as AsyncScan
+from tidelog.read.scan_plan import ScanOptions as ScanOptions
+from tidelog.sync.client import Client as Client
+from tidelog.sync.cluster import Cluster as Cluster
+from tidelog.sync.consumer import Consumer as Consumer
+from tidelog.sync.generated.handles import Channel as Channel
+from tidelog.sync.generated.handles import Vchannel as Vchannel
+from tidelog.sync.generated.wal import WalBroadcast as WalBroadcast
+from tidelog.sync.generated.wal import WalTransaction as WalTransaction
+from tidelog.sync.mailbox import Mailbox as Mailbox
+from tidelog.sync.mailbox_worker import MailboxWorker as MailboxWorker
+from tidelog.sync.producer import Producer as Producer
+from tidelog.sync.producer import Ticket as Ticket
+from tidelog.sync.scan import Scan as Scan
+from tidelog.sync.transaction import Transaction as Transaction
+from tidelog.sync.wal import Wal as Wal
+from tidelog.sync.wal import WalScanner as WalScanner
+from tidelog.tick import Tick as Tick
+from tidelog.transport.credentials import TlsOptions as TlsOptions
+from tidelog.transport.credentials import TokenFile as TokenFile
+from tidelog.transport.credentials import TokenSource as TokenSource
+from tidelog.transport.retry import Retry as Retry
+from tidelog.txn.options import TransactionOptions as TransactionOptions
+from tidelog.txn.transaction import AsyncTransaction as AsyncTransaction
+from tidelog.types import AppendPart as AppendPart
+from tidelog.types import AppendResult as AppendResult
+from tidelog.types import Durability as Durability
+from tidelog.types import Plan as Plan
+from tidelog.types import PositionCommit as PositionCommit
+from tidelog.types import PreparedCommit as PreparedCommit
+from tidelog.types import PreparedTransaction as PreparedTransaction
+from tidelog.types import ProducerPosition as ProducerPosition
+from tidelog.types import ProducerSequence as ProducerSequence
+from tidelog.types import Split as Split
+from tidelog.types import TransactionDescription as TransactionDescription
+from tidelog.types import TransactionResult as TransactionResult
+from tidelog.types import TransactionState as TransactionState
+from tidelog.types import VchannelTotal as VchannelTotal
+from tidelog.wal.accessor import AsyncWal as AsyncWal
+from tidelog.wal.accessor import AsyncWalBroadcast as AsyncWalBroadcast
+from tidelog.wal.accessor import AsyncWalTransaction as AsyncWalTransaction
+from tidelog.wal.deliver_filters import DeliverFilter as DeliverFilter
+from tidelog.wal.message_handler import MessageHandler as MessageHandler
+from tidelog.wal.responses import AppendResponse as AppendResponse
+from tidelog.wal.responses import AppendResponses as AppendResponses
+from tidelog.wal.responses import To as To
+from tidelog.wal.scanner import AsyncWalScanner as AsyncWalScanner
+from tidelog.wire.batch import Batch as Batch
+from tidelog.wire.batch import arrow_from_batches as arrow_from_batches
+from tidelog.wire.batch import arrow_schema as arrow_schema
+from tidelog.wire.batch import columns_from_arrow as columns_from_arrow
+from tidelog.wire.columns import Columns as Columns
+from tidelog.wire.partitioning import Partitioner as Partitioner
+from tidelog.wire.partitioning import partition_keys as partition_keys
 
-__all__ = [
-    "AckMode",
-    "AlreadyAcknowledgedError",
-    "AppCommitMismatchError",
-    "AppVersionPassedError",
-    "AppendResponse",
-    "AppendResponses",
-    "AppendResult",
-    "AppendUnknownError",
-    "Appendable",
-    "ApplicationForgottenError",
-    "AsyncChannel",
-    "AsyncClient",
-    "AsyncCluster",
-    "AsyncConsumer",
-    "AsyncDelivery",
-    "AsyncMailbox",
-    "AsyncMailboxWorker",
-    "AsyncProducer",
-    "AsyncScan",
-    "AsyncTicket",
-    "AsyncTransaction",
-    "AsyncVchannel",
-    "AsyncWal",
-    "AsyncWalBroadcast",
-    "AsyncWalScanner",
-    "AsyncWalTransaction",
-    "At",
-    "AuditFailedError",
-    "BarrierNotReachedError",
-    "Batch",
-    "BlobDescription",
-    "BlobNotFoundError",
-    "BroadcastAbortedError",
-    "BroadcastDescription",
-    "BroadcastError",
-    "BroadcastForgottenError",
-    "BroadcastNotFoundError",
-    "BroadcastResult",
-    "BroadcastReusedError",
-    "BroadcastState",
-    "BroadcastSummary",
-    "BroadcastVchannelError",
-    "BufferFullError",
-    "Channel",
-    "ChannelAlreadyExistsError",
-    "ChannelDescription",
-    "ChannelNotFoundError",
-    "ChannelOwner",
-    "ChannelsPartlyDoneError",
-    "CheckpointDescription",
-    "CheckpointError",
-    "CheckpointNotFoundError",
-    "CheckpointUnsupportedError",
-    "Client",
-    "ClosedError",
-    "Cluster",
-    "ClusterDescription",
-    "Columns",
-    "ConsumeForgottenError",
-    "Consumed",
-    "Consumer",
-    "ConsumerOptions",
-    "CredentialsExpiredError",
-    "DataLossError",
-    "DeadLetter",
-    "DeadLetterCycleError",
-    "DeadlineError",
-    "DeliverFilter",
-    "DeliveriesRefusedError",
-    "Delivery",
-    "DeliveryStatus",
-    "DiskFullError",
-    "Durability",
-    "End",
-    "FencedError",
-    "ForkError",
-    "GroupAlreadyExistsError",
-    "GroupDescription",
-    "GroupError",
-    "GroupFencedError",
-    "GroupInUseError",
-    "GroupMember",
-    "GroupNotFoundError",
-    "GroupNotSubscribedError",
-    "GroupPosition",
-    "GroupPositionMovedError",
-    "GroupSummary",
-    "InvalidRequestError",
-    "JournalRevisionError",
-    "LastTickMismatchError",
-    "LockError",
-    "LockExpiredError",
-    "Mailbox",
-    "MailboxAlreadyExistsError",
-    "MailboxCounts",
-    "MailboxDescription",
-    "MailboxError",
-    "MailboxFullError",
-    "MailboxInUseError",
-    "MailboxNotFoundError",
-    "MailboxSettings",
-    "MailboxWorker",
-    "Message",
-    "MessageHandler",
-    "MessageHeader",
-    "MessageState",
-    "NewToken",
-    "NodeDescription",
-    "NotOwnerError",
-    "OnEvent",
-    "OutgoingMessage",
-    "OverloadedError",
-    "OwnerDescription",
-    "OwnershipLostError",
-    "PeekedMessage",
-    "PermissionDeniedError",
-    "Plan",
-    "PositionBeyondEndError",
-    "PositionCommit",
-    "PositionTrimmedError",
-    "Positions",
-    "PreparedCommit",
-    "PreparedTransaction",
-    "Producer",
-    "ProducerFencedError",
-    "ProducerForgottenError",
-    "ProducerOptions",
-    "ProducerPosition",
-    "ProducerSequence",
-    "ProducerStoppedError",
-    "ReaderEvent",
-    "ReaderState",
-    "RedriveProgress",
-    "ResourceAcquiredError",
-    "ResourceKey",
-    "Retention",
-    "RetentionChange",
-    "RetentionCut",
-    "Retry",
-    "Scan",
-    "ScanOptions",
-    "SendResult",
-    "SequenceError",
-    "SequenceForgottenError",
-    "SequenceGapError",
-    "SequenceReusedError",
-    "ServerError",
-    "ShutdownError",
-    "Split",
-    "Start",
-    "StorageFailedError",
-    "StorageUnreadableError",
-    "StoredMessage",
-    "Tick",
-    "Ticket",
-    "TidelogError",
-    "TlsOptions",
-    "To",
-    "TokenDescription",
-    "TokenFile",
-    "TokenNotFoundError",
-    "TokenSource",
-    "Transaction",
-    "TransactionDescription",
-    "TransactionError",
-    "TransactionExpiredError",
-    "TransactionForeignError",
-    "TransactionNotFoundError",
-    "TransactionOptions",
-    "TransactionResult",
-    "TransactionState",
-    "TransactionStateError",
-    "TransactionTooLargeError",
-    "UnauthenticatedError",
-    "UnavailableError",
-    "UnsettledDeliveriesError",
-    "Vchannel",
-    "VchannelDescription",
-    "Wal",
-    "WalBroadcast",
-    "WalScanner",
-    "WalTransaction",
-    "WorkerOptions",
-    "columns_from_arrow",
-]
-
-for _name in __all__:
-    if isinstance(globals()[_name], type):
-        # Tracebacks and pickles show `tidelog.Tick`, whichever private module defines it.
-        globals()[_name].__module__ = "tidelog"
-del _name
+_export(globals(), "tidelog")

@@ -2,64 +2,98 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from dataclasses import replace
+from typing import Any, Final, Self, TypeVar, Unpack
 
+from tidelog._closing import AsyncClosing
 from tidelog.admin.channel_types import ChannelDescription, ChannelSettings, CreateOptions, Retention, RetentionChange
-from tidelog.admin.channels import partly_done
+from tidelog.admin.channels import partly_done, targets_of
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
-from tidelog.admin.journals import AsyncClusterJournalCalls
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
 from tidelog.admin.nodes import CallsWithin
-from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
-from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError
+from tidelog.append.numbered_channel import NumberedChannels
+from tidelog.client import DEFAULT_TIMEOUT_S, AsyncClient
+from tidelog.errors import ChannelNotFoundError, ClosedError, InvalidRequestError, TidelogError
 from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.journals.calls import AsyncClusterJournalCalls
 from tidelog.mailboxes.calls import ClusterMessageCalls
 from tidelog.mailboxes.mailbox import AsyncMailbox
-from tidelog.routes import Routes
+from tidelog.read.channel_patterns import patterns_of
+from tidelog.read.merged_scan import MergedCore
+from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, At, End, Positions, Start
+from tidelog.read.scan import AsyncScan, ScanCore
+from tidelog.read.scan_plan import ScanArguments, ScanOptions, check_options, scan_arguments
+from tidelog.read.scan_sources import Targets, sources_of
+from tidelog.routes import AsyncNodeClient, Routes
+from tidelog.session import ClientOptions
+from tidelog.settings.resolver import access, context_access
+from tidelog.transport.credentials import TlsOptions, TokenSource
 from tidelog.transport.deadline import Deadline
-from tidelog.transport.endpoints import check_address
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.looks import Looks
 from tidelog.transport.retry import DEFAULT_RETRY
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
 
 _Result = TypeVar("_Result")
+_LOOKUP_S: Final = 2.0
+"""Maximum seconds of one lookup of the address of a node."""
 
 
-class AsyncCluster(InOneProcess):
+class AsyncCluster(InOneProcess, AsyncClosing):
     """Tidelog servers that share one etcd, or a single server. ``Cluster`` is its synchronous twin.
 
     Each channel is owned by one node, which serves all calls on it. ``client_of``, ``channel`` and ``vchannel`` return
-    objects connected to the owner. Transactions, broadcasts and consumer groups span channels of one node. Use it with
-    ``async with``.
+    objects connected to the owner. They follow the node if another process serves it later, at another address, and
+    resume as after a restart of a server. Transactions, broadcasts and consumer groups span channels of one node. Use
+    it with ``async with``.
     """
 
+    @classmethod
+    def from_context(cls, name: str | None = None, **options: Unpack[ClientOptions]) -> Self:
+        """Return a client of a context. See ``AsyncClient.from_context``."""
+        endpoints, tls, token = context_access(name, options.get("tls"), options.get("token"))
+        options["tls"], options["token"] = tls, token
+        return cls(endpoints, **options)
+
     def __init__(
-        self, endpoints: str | Iterable[str] = DEFAULT_ENDPOINT, *, timeout_s: float = DEFAULT_TIMEOUT_S, **options: Any
+        self,
+        endpoints: str | Iterable[str] | None = None,
+        *,
+        timeout_s: Duration = DEFAULT_TIMEOUT_S,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
+        **options: Any,
     ) -> None:
-        """Create a client of the cluster; does no I/O.
+        """Create a client of the cluster; does no I/O with a server.
 
         Args:
-            endpoints: ``host:port`` of one or more nodes, as a comma-separated string or an iterable. The other nodes
-                are discovered.
+            endpoints: ``host:port`` of one or more nodes, as a comma-separated string, an iterable or a URL. The other
+                nodes are discovered. Default None: as for ``AsyncClient``.
             timeout_s: Timeout of a call in seconds.
-            options: Options of ``AsyncClient``, for the client of each node.
+            tls: TLS settings, as for ``AsyncClient``.
+            token: Access token, as for ``AsyncClient``.
+            options: Further options of ``AsyncClient``, for the client of each node.
 
         Raises:
-            ValueError: There is no endpoint, or an endpoint is invalid.
+            ValueError: There is no endpoint, an endpoint or the context is invalid, or the token would be sent
+                unencrypted to another machine.
         """
-        self.endpoints = endpoint_list(endpoints)
-        for endpoint in self.endpoints:
-            check_address(endpoint)
+        self.endpoints, tls, token = access(endpoints, tls, token)
         self.timeout_s = check_seconds("timeout_s", timeout_s)
-        self._options = options
+        self._options = {**options, "tls": tls, "token": token}
+        # Clients of addresses, for calls that any node answers, and clients of nodes.
         self._clients: dict[str, AsyncClient] = {}
+        self._node_clients: dict[str, AsyncNodeClient] = {}
+        # Of all of them: which one serves a channel is not known before the cluster answers.
+        self._numbered = NumberedChannels()
         self._routes: Routes | None = None
-        self._is_closed = False
-        self.journals = AsyncClusterJournalCalls(self._ask_any, timeout_s)
-        self.mailboxes = AsyncClusterMailboxCalls(self._ask_any, self._client_of, timeout_s)
+        self._is_closing = self._is_closed = False
+        self.journals = AsyncClusterJournalCalls(self._ask_any, self.timeout_s)
+        self.mailboxes = AsyncClusterMailboxCalls(self._ask_any, self._client_of, self.timeout_s)
         self._message_calls = ClusterMessageCalls(self.mailboxes, options.get("retry", DEFAULT_RETRY))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self.endpoints)}{', closed' if self._is_closed else ''}>"
 
     async def describe(self) -> ClusterDescription:
         """Return the cluster as one of its nodes sees it."""
@@ -75,8 +109,28 @@ class AsyncCluster(InOneProcess):
         return await self._open_routes().owner(channel, Deadline(self.timeout_s))
 
     async def client_of(self, channel: str) -> AsyncClient:
-        """Return a client of the node that owns ``channel``; ``aclose`` closes it. Raises as ``owner_of``."""
+        """Return a client of the node that owns ``channel``; ``aclose`` closes it.
+
+        Raises as ``owner_of``, unless it returned a client of the node before: that one waits for the node.
+        """
         return await self._client_of(channel, Deadline(self.timeout_s))
+
+    async def client_for(self, owner: ChannelOwner) -> AsyncClient:
+        """Return a client of the node of ``owner``, which was looked up before, maybe long ago. Does no I/O."""
+        node_id, address = owner.node_id, self._open_routes().address(owner)
+        if not node_id:
+            # A server without a cluster.
+            return self._client_at(address)
+        client = self._node_clients.get(node_id)
+        if client is None or client.is_closed:
+
+            async def locate(former: str) -> str:
+                return await self._known_routes().address_of(node_id, former, Deadline(_LOOKUP_S))
+
+            client = AsyncNodeClient(node_id, address, locate, timeout_s=self.timeout_s, **self._options)
+            client._numbered = self._numbered  # noqa: SLF001 - it makes the client
+            self._node_clients[node_id] = client
+        return client
 
     async def channel(self, name: str) -> AsyncChannel:
         """Return a handle for a channel, connected to its owner. Raises as ``owner_of``."""
@@ -111,11 +165,17 @@ class AsyncCluster(InOneProcess):
         return await self._client_of(channel, deadline)
 
     async def alter_channels(
-        self, names: Iterable[str], *, retention: Retention | RetentionChange
+        self,
+        names: Iterable[str],
+        *,
+        retention: Retention | RetentionChange | None = None,
+        vchannels: int | None = None,
     ) -> list[ChannelDescription]:
         """Change settings of channels, atomically per node. Raises as ``AsyncClient.alter_channels``."""
         return await self._at_owners(
-            names, lambda calls, part: calls.alter_channels(part, retention=retention), Deadline(self.timeout_s)
+            names,
+            lambda calls, part: calls.alter_channels(part, retention=retention, vchannels=vchannels),
+            Deadline(self.timeout_s),
         )
 
     async def destroy_channels(
@@ -132,8 +192,10 @@ class AsyncCluster(InOneProcess):
             )
         finally:
             # Not ``_open_routes``: its error, if the client was closed meanwhile, would replace that of the call.
-            if self._routes is not None:
-                self._routes.forget(wanted)
+            if (routes := self._routes) is not None:
+                # The next lookup asks a node again.
+                for channel in wanted:
+                    routes.owners.pop(channel, None)
 
     async def describe_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False
@@ -142,20 +204,60 @@ class AsyncCluster(InOneProcess):
         return await self._described(names, Deadline(self.timeout_s), ignore_missing=ignore_missing)
 
     async def list_channels(
-        self, prefix: str = "", *, include_system: bool = False
+        self, prefix: str = "", *, include_system: bool = False, only_readable: bool = False
     ) -> AsyncIterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name; see ``AsyncClient.list_channels``.
+        """Yield the channels whose names begin with ``prefix``, or match it as a pattern, in order of name.
 
-        Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
+        See ``AsyncClient.list_channels``. Channels that another node owns are yielded without vchannels;
+        ``describe_channels`` returns these.
         """
         last = ""
-        found = await self._ask_any(
-            lambda client: _listed(client, prefix, include_system=include_system), Deadline(self.timeout_s)
-        )
+
+        async def listed(client: AsyncClient) -> list[ChannelDescription]:
+            channels = client.list_channels(prefix, include_system=include_system, only_readable=only_readable)
+            return [channel async for channel in channels]
+
+        found = await self._ask_any(listed, Deadline(self.timeout_s))
         for channel in found:
             assert last < channel.name
             last = channel.name
             yield channel
+
+    async def vchannels_of(self, names: Iterable[str]) -> list[str]:
+        """Return full names of vchannels, whichever nodes own them; see ``AsyncClient.vchannels_of``."""
+        return list((await targets_of(self, names)).vchannels)
+
+    def scan(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start | Positions = EARLIEST,
+        until: End = WATERMARK,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan of vchannels of any nodes, merged in tick order; see ``AsyncClient.scan``.
+
+        A batch is delivered once no node can have an earlier one, so a node that is away delays the others. Without an
+        end, the scan ends at one tick on all nodes, after everything that was acknowledged before it opens.
+
+        Raises:
+            ValueError: A position, option or pattern is invalid.
+        """
+        names = [vchannels] if isinstance(vchannels, str) else list(vchannels)
+        check_options(options)
+        plan = replace(scan_arguments(start, until, **options), patterns=patterns_of(names))
+        return AsyncScan(MergedCore(lambda: self._opened_scans(lambda: targets_of(self, names), plan), plan))
+
+    def tail(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start | Positions = LATEST,
+        until: End = FOLLOW,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan that follows new messages, by default from now on. Otherwise as ``scan``."""
+        return self.scan(vchannels, start=start, until=until, **options)
 
     async def allocate_ticks(self, count: int = 1) -> range:
         """Return ``count`` consecutive ticks; no other caller or message in the cluster ever gets them."""
@@ -163,10 +265,16 @@ class AsyncCluster(InOneProcess):
 
     async def aclose(self) -> None:
         """Close the clients of all nodes as ``AsyncClient.aclose`` does."""
-        self._is_closed = True
-        await self._end_feed()
-        clients, self._clients = self._clients, {}
-        await asyncio.gather(*(client.aclose() for client in clients.values()))
+        self._is_closing = True
+        try:
+            # Ordering: they look their node up, if they must, for what a close waits for.
+            await asyncio.gather(*(client.aclose() for client in self._node_clients.values()))
+        finally:
+            self._is_closed = True
+            await self._end_feed()
+            clients = self._all_clients()
+            self._clients, self._node_clients = {}, {}
+            await asyncio.gather(*(client.aclose() for client in clients))
 
     async def pause(self) -> bool:
         """Close the connections until the next call, unless one is in use; return whether all are closed.
@@ -174,47 +282,63 @@ class AsyncCluster(InOneProcess):
         For use before a fork. The feed of owners ends until it is needed again.
         """
         await self._end_feed()
-        return all([await client.pause() for client in list(self._clients.values())])
+        return all([await client.pause() for client in self._all_clients()])
+
+    def _all_clients(self) -> list[AsyncClient]:
+        return [*self._clients.values(), *self._node_clients.values()]
 
     async def _end_feed(self) -> None:
         routes, self._routes = self._routes, None
         if routes is not None:
             await routes.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     # -- Private -------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the cluster's client is closed: create a new one")
-
     def _open_routes(self) -> Routes:
-        self._check_open()
+        _check_open(is_closed=self._is_closing)
+        return self._known_routes()
+
+    def _known_routes(self) -> Routes:
+        _check_open(is_closed=self._is_closed)
         if self._routes is None:
             self._routes = Routes(self._client_at, self.endpoints)
         return self._routes
 
     def _client_at(self, address: str) -> AsyncClient:
-        self._check_open()
+        _check_open(is_closed=self._is_closed)
         if address not in self._clients:
-            self._clients[address] = AsyncClient(address, timeout_s=self.timeout_s, **self._options)
+            client = self._clients[address] = AsyncClient(address, timeout_s=self.timeout_s, **self._options)
+            client._numbered = self._numbered  # noqa: SLF001 - it makes the client
         return self._clients[address]
 
     async def _client_of(self, channel: str, deadline: Deadline) -> AsyncClient:
-        owner = await self._open_routes().owner(channel, deadline)
-        return self._client_at(self._open_routes().address(owner))
+        known = self._open_routes().owners.get(channel)
+        if known is not None and (client := self._node_clients.get(known.node_id)) and not client.is_closed:
+            # It looks the address up itself, when it needs to.
+            return client
+        return await self.client_for(await self._open_routes().owner(channel, deadline))
 
     async def _ask_any(
         self, call: Callable[[AsyncClient], Awaitable[_Result]], deadline: Deadline, *, is_read: bool = True
     ) -> _Result:
         return await self._open_routes().any_node(call, deadline, is_read=is_read)
+
+    async def _opened_scans(self, resolve: Callable[[], Awaitable[Targets]], plan: ScanArguments) -> list[ScanCore]:
+        """Return the scans of the nodes that own the targets, with a common end if the plan ends at the watermark."""
+        deadline = Deadline(self.timeout_s)
+        targets = await resolve()
+        if not targets.vchannels:
+            raise InvalidRequestError("the scan names no vchannel, expected one or more", values={"field": "sources"})
+        # For its checks, which are of all vchannels.
+        sources_of(plan, targets)
+        parts: dict[AsyncClient, list[str]] = {}
+        for name in targets.vchannels:
+            parts.setdefault(await self._client_of(name.partition("/")[0], deadline), []).append(name)
+        if plan.until.kind == "watermark" and len(parts) > 1:
+            # Each node has ticks of its own range: the end is above those of all.
+            ticks = await asyncio.gather(*(client.allocate_ticks() for client in parts))
+            plan = replace(plan, until=At.tick(max(tick.start for tick in ticks)))
+        return [client.scan_core(targets.of(part), plan) for client, part in parts.items()]
 
     async def _created(
         self, names: Iterable[str], deadline: Deadline, *, number: int = 0, **options: Unpack[CreateOptions]
@@ -259,7 +383,7 @@ class AsyncCluster(InOneProcess):
         Raises:
             ChannelsPartlyDoneError: A call failed after others had succeeded.
         """
-        parts: dict[str, list[str]] = {}
+        parts: dict[AsyncClient, list[str]] = {}
         for name in names:
             try:
                 owner = await self._open_routes().owner(name, deadline)
@@ -267,23 +391,17 @@ class AsyncCluster(InOneProcess):
                 if not ignore_missing:
                     raise
             else:
-                parts.setdefault(self._open_routes().address(owner), []).append(name)
+                parts.setdefault(await self.client_for(owner), []).append(name)
         results: list[_Result] = []
         done: list[str] = []
-        for address, part in parts.items():
+        for client, part in parts.items():
             try:
-                results += await self._when_open(call, self._client_at(address), part, deadline)
+                results += await self._when_open(call, client, part, deadline)
             except TidelogError as error:
                 rest = [name for other in parts.values() for name in other if name not in done and name not in part]
                 if not done:
                     raise
-                is_unknown = error.effect == "unknown"
-                raise partly_done(
-                    error,
-                    done=done,
-                    not_done=rest if is_unknown else [*part, *rest],
-                    unknown=part if is_unknown else [],
-                ) from error
+                raise partly_done(error, done=done, failed=part, rest=rest) from error
             done += part
         return results
 
@@ -303,14 +421,6 @@ class AsyncCluster(InOneProcess):
                 await looks.again(error)
 
 
-async def _listed(client: AsyncClient, prefix: str, *, include_system: bool) -> list[ChannelDescription]:
-    return [channel async for channel in client.list_channels(prefix, include_system=include_system)]
-
-
-def endpoint_list(endpoints: str | Iterable[str]) -> tuple[str, ...]:
-    """Split ``endpoints`` into a tuple. Raises ValueError if it is empty."""
-    several = endpoints.split(",") if isinstance(endpoints, str) else endpoints
-    found = tuple(endpoint.strip() for endpoint in several if endpoint.strip())
-    if not found:
-        raise ValueError("there is no endpoint: pass the host:port of at least one node")
-    return found
+def _check_open(*, is_closed: bool) -> None:
+    if is_closed:
+        raise ClosedError("the cluster's client is closed: create a new one")

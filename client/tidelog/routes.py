@@ -1,33 +1,75 @@
-"""Routing of calls in a cluster: to any node that answers, or to the owner of a channel."""
+"""Routing of calls in a cluster: to any node that answers, or to the owner of a channel, by a client of its node."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog.admin.cluster_types import ChannelOwner
 from tidelog.client import AsyncClient
 from tidelog.errors import ClosedError, DeadlineError, TidelogError, UnavailableError
 from tidelog.transport.deadline import Deadline
-from tidelog.transport.retry import DEFAULT_RETRY
+from tidelog.transport.node.transport import Locate, NodeTransport
+from tidelog.transport.retry import DEFAULT_RETRY, Retry
+from tidelog.transport.transport import Transport
 
 _Result = TypeVar("_Result")
 _HEAD_START_S: Final = 0.5
 """Time that a node has to answer before the next one is called as well; less if the call's timeout is short."""
 _FEED_WITHIN_S: Final = 10.0
+_FEED_AFTER_S: Final = 1.0
+"""Time from the first lookup to the feed: a program that ends before needs no list of all channels."""
+# Between calls of all nodes while none answers: clients wait for the first that does.
+_LOOKUPS: Final = Retry(cap_s=0.5)
 _ABSENT: Final = (UnavailableError, DeadlineError)
 
 
+class AsyncNodeClient(AsyncClient):
+    """A client of a node of a cluster: it follows the node to the process that serves it. ``AsyncCluster`` makes it.
+
+    Attributes:
+        node_id: The node.
+    """
+
+    def __init__(self, node_id: str, endpoint: str, locate: Locate, **options: Any) -> None:
+        """Create a client; does no I/O.
+
+        Args:
+            node_id: The node.
+            endpoint: Its present address.
+            locate: Looks its address up.
+            options: Options of ``AsyncClient``.
+        """
+        super().__init__(endpoint, **options)
+        self.node_id = node_id
+        self._locate = locate
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client was closed: the cluster makes another one."""
+        return self._is_closed
+
+    def _new_transport(self, **options: Any) -> Transport:
+        return NodeTransport(self.node_id, self.endpoint, self._locate, self._moved, **options)
+
+    def _moved(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+
 class Routes:
-    """The owners of channels, updated by a feed from any node that answers. Lives in one event loop."""
+    """The owners of channels, updated by a feed from any node that answers. Lives in one event loop.
+
+    Attributes:
+        owners: The known owners, whether they run or not.
+    """
 
     def __init__(self, client_at: Callable[[str], AsyncClient], endpoints: Sequence[str]) -> None:
         self._client_at = client_at
         self._named = tuple(endpoints)
         # The nodes to call, in order: those known to run, and those that were configured.
         self._endpoints = deque(endpoints)
-        self._owners: dict[str, ChannelOwner] = {}
+        self.owners: dict[str, ChannelOwner] = {}
         self._runner: asyncio.Task[None] | None = None
 
     async def any_node(
@@ -72,16 +114,23 @@ class Routes:
         """
         if self._runner is None:
             self._runner = asyncio.create_task(self._follow(), name="tidelog-owners")
-        owner = self._owners.get(channel)
+        owner = self.owners.get(channel)
         if owner is None or not owner.address:
             found = await self.any_node(lambda client: client.locate_channels([channel]), deadline)
-            owner = self._owners[channel] = ChannelOwner.running(found, channel)
+            owner = self.owners[channel] = ChannelOwner.running(found, channel)
         return owner
 
-    def forget(self, channels: Iterable[str]) -> None:
-        """Discard the known owners of channels; the next lookup asks a node again."""
-        for channel in channels:
-            self._owners.pop(channel, None)
+    async def address_of(self, node_id: str, former: str, deadline: Deadline) -> str:
+        """Return the address of a node, empty if it is not registered.
+
+        The node at ``former``, its address so far, is asked last: it may not know that it is replaced.
+
+        Raises:
+            UnavailableError, DeadlineError: No node answers.
+        """
+        self._ask_last(former)
+        described = await self.any_node(lambda client: client.describe_cluster(), deadline)
+        return next((node.address for node in described.nodes if node.node_id == node_id), "")
 
     def address(self, owner: ChannelOwner) -> str:
         """Return the address of an owner."""
@@ -99,26 +148,20 @@ class Routes:
         """Return the first answer of any node. Raises as ``any_node``."""
         clock = asyncio.get_running_loop().time
         begin_s = clock()
-        pauses_s = DEFAULT_RETRY.pauses_s()
+        pauses_s = _LOOKUPS.pauses_s()
         while True:
             absent: dict[str, TidelogError] = {}
             endpoints = tuple(self._endpoints)
-            race = _Race(call, self._client_at, deadline_s, absent)
-            try:
-                if (won := await race.run(endpoints)) is not None:
-                    self._ask_first(won[0])
-                    return won[1]
-            finally:
-                await race.aclose()
+            if (won := await _race(call, self._client_at, endpoints, deadline_s, absent)) is not None:
+                endpoint, answer = won
+                if endpoint in self._endpoints:
+                    self._endpoints.remove(endpoint)
+                    self._endpoints.appendleft(endpoint)
+                return answer
             pause_s = next(pauses_s)
             if clock() + pause_s >= deadline_s:
                 raise _no_answer(endpoints, absent, clock() - begin_s)
             await asyncio.sleep(pause_s)
-
-    def _ask_first(self, endpoint: str) -> None:
-        if endpoint in self._endpoints:
-            self._endpoints.remove(endpoint)
-            self._endpoints.appendleft(endpoint)
 
     def _ask_last(self, endpoint: str) -> None:
         if endpoint in self._endpoints:
@@ -127,7 +170,7 @@ class Routes:
 
     def _learn(self, owners: Mapping[str, ChannelOwner], reported_by: str) -> None:
         """Store the owners, and put ``reported_by`` and the running nodes first in the order of calls."""
-        self._owners = dict(owners)
+        self.owners = dict(owners)
         running = {owner.address: None for owner in owners.values() if owner.address}
         self._endpoints = deque(dict.fromkeys((reported_by, *running, *self._named)))
 
@@ -135,6 +178,7 @@ class Routes:
         """Update the owners from the feed of one node after another, until cancelled."""
         clock = asyncio.get_running_loop().time
         pauses_s = DEFAULT_RETRY.pauses_s()
+        await asyncio.sleep(_FEED_AFTER_S)
         while True:
             reported: dict[str, ChannelOwner] = {}
             is_complete = False
@@ -160,64 +204,54 @@ class Routes:
             await asyncio.sleep(next(pauses_s))
 
 
-class _Race(Generic[_Result]):
-    """Calls nodes, each a head start after the previous one, or as soon as that one has failed."""
+async def _race(
+    call: Callable[[AsyncClient], Awaitable[_Result]],
+    client_at: Callable[[str], AsyncClient],
+    endpoints: Sequence[str],
+    deadline_s: float,
+    absent: dict[str, TidelogError],
+) -> tuple[str, _Result] | None:
+    """Call nodes, each a head start after the previous one, or as soon as that one has failed.
 
-    def __init__(
-        self,
-        call: Callable[[AsyncClient], Awaitable[_Result]],
-        client_at: Callable[[str], AsyncClient],
-        deadline_s: float,
-        absent: dict[str, TidelogError],
-    ) -> None:
-        """Create the race without calling a node; ``absent`` receives the nodes that do not answer, with the reason."""
-        self._call = call
-        self._client_at = client_at
-        self._deadline_s = deadline_s
-        self._absent = absent
-        self._asked: dict[asyncio.Task[_Result], str] = {}
+    Return the first response with its endpoint; None if no endpoint answers by the deadline. ``absent`` receives the
+    nodes that do not answer, with the reason.
 
-    async def run(self, endpoints: Sequence[str]) -> tuple[str, _Result] | None:
-        """Return the first response with its endpoint; None if no endpoint answers by the deadline.
+    Raises:
+        TidelogError: A node answered with an error.
+    """
+    clock = asyncio.get_running_loop().time
 
-        Raises:
-            TidelogError: A node answered with an error.
-        """
-        clock = asyncio.get_running_loop().time
-        head_start_s = max(0.0, min(_HEAD_START_S, (self._deadline_s - clock()) / (len(endpoints) + 1)))
-        waiting = deque(endpoints)
-        while waiting or self._asked:
+    async def answer(endpoint: str) -> _Result:
+        client = client_at(endpoint)
+        # Connect first: a call alone would wait for a connection until its timeout, even if connections are refused.
+        await client.reach(max(0.0, deadline_s - clock()))
+        return await call(client)
+
+    head_start_s = max(0.0, min(_HEAD_START_S, (deadline_s - clock()) / (len(endpoints) + 1)))
+    waiting = deque(endpoints)
+    asked: dict[asyncio.Task[_Result], str] = {}
+    try:
+        while waiting or asked:
             if waiting:
-                self._ask(waiting.popleft())
-            left_s = max(0.0, self._deadline_s - clock())
+                endpoint = waiting.popleft()
+                asked[asyncio.create_task(answer(endpoint), name="tidelog-ask-node")] = endpoint
+            left_s = max(0.0, deadline_s - clock())
             done, _ = await asyncio.wait(
-                self._asked, timeout=min(left_s, head_start_s) if waiting else left_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )  # fmt: skip
+                asked, timeout=min(left_s, head_start_s) if waiting else left_s, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
-                endpoint = self._asked.pop(task)
+                endpoint = asked.pop(task)
                 try:
                     return endpoint, task.result()
                 except _ABSENT as error:
-                    self._absent[endpoint] = error
+                    absent[endpoint] = error
             if not done and not waiting:
                 return None
         return None
-
-    async def aclose(self) -> None:
-        """Cancel the calls that are still in progress."""
-        for task in self._asked:
+    finally:
+        for task in asked:
             task.cancel()
-        await asyncio.gather(*self._asked, return_exceptions=True)
-
-    def _ask(self, endpoint: str) -> None:
-        self._asked[asyncio.create_task(self._answer(endpoint), name="tidelog-ask-node")] = endpoint
-
-    async def _answer(self, endpoint: str) -> _Result:
-        client = self._client_at(endpoint)
-        # Connect first: a call alone would wait for a connection until its timeout, even if connections are refused.
-        await client.reach(max(0.0, self._deadline_s - asyncio.get_running_loop().time()))
-        return await self._call(client)
+        await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def _endpoint_of(client: AsyncClient) -> str:

@@ -23,12 +23,28 @@ class AppendResult:
         last_tick: Tick of the last message, inclusive.
         durability: Durability that the acknowledgement guarantees.
         duplicate: Whether the batch was already in the log, see ``ProducerSequence``.
+        parts: The part on each vchannel, in order of their indices, of an append to a channel with several vchannels;
+            else empty. The ticks are then the first and the last one of all parts, and other messages may lie between
+            them; ``durability`` is the weakest, and ``duplicate`` is whether all parts were in the log.
     """
 
     first_tick: Tick
     last_tick: Tick
     durability: Durability
     duplicate: bool = False
+    parts: "tuple[AppendPart, ...]" = ()
+
+    @classmethod
+    def of_parts(cls, parts: "Sequence[AppendPart]") -> "AppendResult":
+        """Return the result of an append of these parts, at least one."""
+        results = [part.result for part in parts]
+        return cls(
+            min(result.first_tick for result in results),
+            max(result.last_tick for result in results),
+            "os" if any(result.durability == "os" for result in results) else "sync",
+            all(result.duplicate for result in results),
+            tuple(parts),
+        )
 
     @property
     def message_id(self) -> bytes:
@@ -36,10 +52,40 @@ class AppendResult:
         return self.last_tick.message_id
 
     def part(self, begin: int, end: int) -> "AppendResult":
-        """Return the result of the messages [begin, end) of this batch."""
+        """Return the result of the messages [begin, end) of this batch, which is on one vchannel."""
+        assert not self.parts
         assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
         first_tick = self.first_tick
         return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability, self.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPart:
+    """The messages of an append that are on one vchannel.
+
+    Attributes:
+        vchannel: Name of the vchannel, such as ``orders/3``.
+        result: Their position: they have consecutive ticks.
+        indices: Their places among the messages of the append, in order, from 0.
+    """
+
+    vchannel: str
+    result: AppendResult
+    indices: Sequence[int] = field(repr=False)
+
+
+class VchannelTotal(NamedTuple):
+    """Messages of a producer on one vchannel that are acknowledged.
+
+    Attributes:
+        messages: Number of messages.
+        first_tick: Tick of the first one.
+        last_tick: Tick of the last one.
+    """
+
+    messages: int
+    first_tick: Tick
+    last_tick: Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +97,14 @@ class TransactionResult:
         first_tick: First tick of the commit: of this transaction, and possibly others of this client.
         last_tick: Last tick of the commit, inclusive. A read that ends after this tick contains the whole transaction;
             one that ends earlier contains none of it.
-        results: Position of its messages on each vchannel, by the names passed to ``append``; consecutive ticks.
+        results: Position of its messages on each vchannel, by the names passed to ``append``; consecutive ticks. Those
+            of a channel with several vchannels have the names of the vchannels, such as ``orders/3``.
         durability: Durability that the acknowledgement guarantees.
         duplicate: Whether an earlier attempt of the same commit had committed it.
         sent: Ids of the messages that it sent to each mailbox, in order; empty if an earlier attempt had committed it.
         sent_ids: The same for each mailbox, in the order of the first messages; ``sent`` has the names.
+        indices: For each channel with several vchannels, by the name of the vchannel, the places of its messages among
+            those appended to the channel.
     """
 
     txn_id: int
@@ -66,6 +115,18 @@ class TransactionResult:
     duplicate: bool = False
     sent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sent_ids: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    indices: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, name: str) -> AppendResult:
+        """Return the position of the messages appended to ``name``; of a channel with several vchannels, with parts.
+
+        Raises:
+            KeyError: No messages were appended to ``name``.
+        """
+        if name in self.results or name not in self.indices:
+            return self.results[name]
+        divided = self.indices[name].items()
+        return AppendResult.of_parts([AppendPart(each, self.results[each], places) for each, places in divided])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +202,8 @@ class ProducerSequence:
 
     Attributes:
         producer_id: Name of the producer, 1 to 64 bytes.
-        sequence: 1 for the producer's first batch on the vchannel, then counting up. The server remembers the results
-            of the last 64 batches.
+        sequence: 1 for the producer's first batch on the vchannel, then counting up; on a channel with several
+            vchannels, 1 for its first append. The server remembers the results of the last 64 batches of a vchannel.
         epoch: Epoch from ``open_producer``, which fences earlier processes with this name; 0 without it.
     """
 
@@ -161,19 +222,24 @@ class ProducerSequence:
 
 @dataclass(frozen=True, slots=True)
 class ProducerPosition:
-    """Last batch of a producer on a vchannel, and its new epoch.
+    """Last batch of a producer on a vchannel or a channel, and its new epoch.
 
     Attributes:
         producer_id: Name of the producer.
         epoch: Epoch for its next appends.
-        last_sequence: Sequence of its last batch, which is durable; 0 if it has appended nothing.
-        last_tick: Tick of the last message of that batch; 0 if it has appended nothing.
+        last_sequence: Sequence of its last batch, which is durable; 0 if it has appended nothing. On a channel with
+            several vchannels, the last append that is complete on all of them for certain: the next one may be there in
+            part, or whole.
+        last_tick: Tick of the last message of that batch, or of its last message on any of the vchannels; 0 if it has
+            appended nothing.
+        vchannels: Number of vchannels on which its keys are distributed: that of its first opening.
     """
 
     producer_id: str
     epoch: int
     last_sequence: int
     last_tick: Tick
+    vchannels: int = 1
 
     def sequence(self, number: int) -> ProducerSequence:
         """Return the ProducerSequence of batch ``number``; the next batch is ``last_sequence + 1``."""
@@ -205,10 +271,12 @@ class Plan:
         end_tick: The cut: the splits contain exactly the requested messages with a smaller tick. If the requested end
             lies within a transaction of these vchannels, the cut is the transaction's first tick.
         splits: The splits, in the requested order of vchannels, then by tick. An empty vchannel has no splits.
+        grown: Number of vchannels of the ``whole_channels`` that have more: describe them, and plan again.
     """
 
     end_tick: Tick
     splits: Sequence[Split]
+    grown: Mapping[str, int] = field(default_factory=dict)
 
 
 class PositionCommit(NamedTuple):
@@ -229,6 +297,15 @@ class PositionCommit(NamedTuple):
     member_id: str = ""
     epoch: int = 0
     expected_tick: int | None = None
+
+
+class ChannelSequence(NamedTuple):
+    """Number of a batch of a named producer on one vchannel of a channel, and of the append that it is part of."""
+
+    producer_id: str
+    epoch: int
+    sequence: int
+    call: int
 
 
 class StagedSequence(NamedTuple):

@@ -1,36 +1,32 @@
-"""Connections to a server: endpoint, credentials, timeout, and the exit codes of its errors."""
+"""Connections to a server: the client, the timeout of a command, and the exit codes of errors."""
 
 import asyncio
 import logging
-import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar, Unpack
 
 import grpc.aio
 import typer
 
 import tidelog
-from tidelog import AsyncClient, Retry, TlsOptions, TokenFile, TokenSource
+from tidelog import AsyncClient, Retry
+from tidelog.finding.owner_client import OwnerFindingClient
+from tidelog.session import ClientOptions
+from tidelog.settings.resolver import Target
+from tidelog.transport.credentials import authorization
 from tidelog_cli import event_loop
-from tidelog_cli.credential_files import check_credentials
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_cli.files import local_path
 from tidelog_cli.numbers import seconds
 from tidelog_cli.option_groups import OptionGroup
+from tidelog_cli.options.target import NOT_GIVEN, EndpointOption, target_at, token_of
 from tidelog_cli.output.escapes import shown
 from tidelog_cli.output.queued_lines import QueuedLines
 
-DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_RETRY: Final = Retry()
 
-_ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
-EndpointOption = Annotated[
-    str, typer.Option("--endpoint", envvar=_ENDPOINT_VARIABLE, help="host:port of the server's gRPC endpoint.")
-]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
@@ -43,6 +39,7 @@ TimeoutOption = Annotated[
 ]
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 # Ordering: the first matching class wins, so subclasses precede their base class.
 _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
@@ -97,10 +94,15 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
 
 
 def refused(error: tidelog.TidelogError) -> CommandError:
-    """Return the CommandError for an error of the client."""
+    """Return the CommandError for an error of the client. On a terminal, it names the help about the error."""
     # The cause of ProducerStoppedError is the error that stopped the producer.
     told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
-    return CommandError(str(error), next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
+    lines = [str(error)]
+    if sys.stderr.isatty():
+        # An error of a package such as tidelog.gazette is explained as its parent.
+        known = next(kind.__name__ for kind in (*type(told).__mro__, type(error)) if hasattr(tidelog, kind.__name__))
+        lines.append(f"`tidelog help {known}` explains this error")
+    return CommandError(lines, next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,17 @@ class Server(OptionGroup):
     """The server that a command calls.
 
     Attributes:
-        endpoint: ``host:port``.
+        endpoint: Value of ``--endpoint``.
         timeout: Seconds for the whole command; None for no limit.
     """
 
-    endpoint: EndpointOption = DEFAULT_ENDPOINT
+    endpoint: EndpointOption = NOT_GIVEN
     timeout: TimeoutOption = 30.0
+
+    @property
+    def address(self) -> str:
+        """The server's ``host:port``, or those of the nodes of a cluster. Raises CommandError."""
+        return target_at(self.endpoint).endpoint
 
     def with_more_time(self, seconds: float) -> "Server":
         """Return the server with a longer timeout; without a timeout, itself."""
@@ -140,6 +147,16 @@ class Server(OptionGroup):
 
         return self.ask(listed)
 
+    def ask_each(
+        self, items: Iterable[_Item], call: Callable[[AsyncClient, _Item], Awaitable[_Result]]
+    ) -> list[_Result]:
+        """Return the result of a call for each of ``items``, one after the other, as ``ask``."""
+
+        async def called(client: AsyncClient) -> list[_Result]:
+            return [await call(client, item) for item in items]
+
+        return self.ask(called)
+
 
 @dataclass(frozen=True, slots=True)
 class PatientServer(Server):
@@ -149,12 +166,15 @@ class PatientServer(Server):
 
 
 @asynccontextmanager
-async def connected(endpoint: str, *, retry: Retry = DEFAULT_RETRY) -> AsyncIterator[AsyncClient]:
-    """Yield a client of the server at ``endpoint``; closed with the context.
+async def connected(
+    endpoint: str = NOT_GIVEN, *, retry: Retry = DEFAULT_RETRY, finds_owners: bool = True
+) -> AsyncIterator[AsyncClient]:
+    """Yield a client of the server, closed with the context; see ``target_at``.
 
+    It finds the owners of channels in a cluster; without ``finds_owners`` it stays at the first address.
     Messages that the client logs, such as that a reader waits for the server, are printed on stderr.
     """
-    async with _client(endpoint, retry) as client:
+    async with client_of(target_at(endpoint), finds_owners=finds_owners, retry=retry) as client:
         _log.addHandler(_waits)
         # The line that reports the end of a wait has level INFO.
         _log.setLevel(logging.INFO)
@@ -165,13 +185,12 @@ async def connected(endpoint: str, *, retry: Retry = DEFAULT_RETRY) -> AsyncIter
             _waits.lines.flush()
 
 
-def _client(endpoint: str, retry: Retry = DEFAULT_RETRY) -> AsyncClient:
-    """Return a client that is not connected yet. Raises CommandError for an invalid endpoint or credentials."""
-    check_credentials(_shown.tls, _shown.token, _shown.token_file)
-    try:
-        return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token, retry=retry)
-    except ValueError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
+def client_of(target: Target, *, finds_owners: bool = True, **options: Unpack[ClientOptions]) -> AsyncClient:
+    """Return a client of a target that is not connected yet."""
+    options["tls"], options["token"] = target.tls(), token_of(target)
+    if finds_owners:
+        return OwnerFindingClient(target.endpoints, **options)
+    return AsyncClient(target.endpoints[0], **options)
 
 
 class _Notes(logging.Handler):
@@ -192,99 +211,13 @@ _log: Final = logging.getLogger("tidelog")
 _waits: Final = _Notes()
 
 
-class _Shown:
-    """Credentials that all commands of this process present to servers, and how they verify servers."""
-
-    tls: TlsOptions | None = None
-    token: TokenSource | None = None
-    token_file: Path | None = None
-    options: Mapping[str, str] = {}
-
-
-_shown = _Shown()
-
-
-def credentials(
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="TIDELOG_TLS_CA", parser=local_path, help="PEM file of CAs to verify the server with; enables TLS."
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="TIDELOG_TLS_CERT", parser=local_path, help="PEM file of a client certificate, for mutual TLS."
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="TIDELOG_TLS_KEY", parser=local_path, help="PEM file of the client certificate's private key."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="TIDELOG_TOKEN_FILE",
-            parser=local_path,
-            help="File with the access token. Alternatively, set TIDELOG_TOKEN to the token itself.",
-        ),
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="host:port of the server's gRPC endpoint. --endpoint after the command takes precedence.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Set the endpoint and credentials of all commands. These options precede the command."""
-    if endpoint is not None:
-        # Each command reads the variable unless it has its own --endpoint.
-        os.environ[_ENDPOINT_VARIABLE] = endpoint
-    try:
-        _shown.tls = TlsOptions(tls_ca, tls_cert, tls_key) if tls_ca or tls_cert or tls_key else None
-    except ValueError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
-    # Why not an option: other users of the machine can read the arguments of a process.
-    token = os.environ.get("TIDELOG_TOKEN")
-    _shown.token_file = token_file
-    _shown.token = TokenFile(token_file) if token_file else token or None
-    paths = {"tlsCa": tls_ca, "tlsCert": tls_cert, "tlsKey": tls_key, "tokenFile": token_file}
-    _shown.options = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
-    if token and not token_file:
-        _shown.options = {**_shown.options, "token": token}
-
-
-def source_options() -> Mapping[str, str]:
-    """Return the credentials of the commands as options of the Spark source."""
-    return _shown.options
-
-
-class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):
-    """Adds the token of all commands to each call."""
-
-    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        if _shown.token is None:
-            return await continuation(details, request)
-        token = _shown.token if isinstance(_shown.token, str) else _shown.token()
-        metadata = grpc.aio.Metadata(*(details.metadata or ()), ("authorization", f"Bearer {token}"))
-        return await continuation(details._replace(metadata=metadata), request)
-
-
-def secured_channel(endpoint: str) -> grpc.aio.Channel:
-    """Return a gRPC channel with the TLS options and the token of all commands.
-
-    Raises:
-        CommandError: The endpoint is invalid, or the token would travel unencrypted to another machine.
-    """
-    # For its checks: refuse every endpoint that a client would refuse.
-    _client(endpoint)
-    interceptors = [_ShowToken()]
-    if _shown.tls is None:
-        return grpc.aio.insecure_channel(endpoint, interceptors=interceptors)
-    return grpc.aio.secure_channel(endpoint, _shown.tls.channel_credentials(), interceptors=interceptors)
+def secured_channel(target: Target) -> tuple[grpc.aio.Channel, list[tuple[str, str]]]:
+    """Return a gRPC channel to the first address of a target, and the metadata of its token for each call."""
+    tls, token = target.tls(), token_of(target)
+    metadata = [] if token is None else [authorization(token)]
+    if tls is None:
+        return grpc.aio.insecure_channel(target.endpoints[0]), metadata
+    return grpc.aio.secure_channel(target.endpoints[0], tls.channel_credentials()), metadata
 
 
 async def _within(command: Coroutine[None, None, _Result], timeout_s: float | None) -> _Result:

@@ -8,13 +8,16 @@ from typing import Final, NoReturn
 from tidelog_cli import joined, standard_streams
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.extras import extra_of
+from tidelog_cli.files import refused_by_system
 from tidelog_cli.grpc_stack import log_errors_only, use_polling_stack
 from tidelog_cli.invocation import check_text, drop_invalid_sizes, invoke
 from tidelog_cli.output.escapes import say, shown
 
 # Characters of an error message that are printed: it may have an argument of any length.
 _MAX_LINE: Final = 2_000
-_NEED_SERVER: Final = frozenset(("backup", "bench", "config", "doctor", "serve"))
+COMPLETION_VARIABLE: Final = "_TIDELOG_COMPLETE"
+"""The variable by which a shell asks for completions, named as Typer names it."""
+_NEED_SERVER: Final = frozenset(("backup", "bench", "config", "debug", "doctor", "serve"))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -34,9 +37,7 @@ def run_program(name: str, dispatch: Callable[[list[str]], int], given: list[str
         dispatch: Runs the program with its arguments, and returns the exit code.
         given: Arguments without the program's name.
     """
-    # Ordering: first, before a file that is opened gets the number of a closed stream.
-    standard_streams.open_missing()
-    standard_streams.escape_unencodable()
+    _set_up_streams()
     use_polling_stack()
     log_errors_only()
     try:
@@ -56,7 +57,7 @@ def run_program(name: str, dispatch: Callable[[list[str]], int], given: list[str
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except OSError as error:
-        _fail(name, [_reason(error)], ExitCode.FAILURE)
+        _fail(name, [refused_by_system(error)], ExitCode.FAILURE)
     except ModuleNotFoundError as error:
         extra = extra_of(error)
         if extra is None:
@@ -72,8 +73,26 @@ def run_program(name: str, dispatch: Callable[[list[str]], int], given: list[str
     sys.exit(code)
 
 
+def _set_up_streams() -> None:
+    # Ordering: first, before a file that is opened gets the number of a closed stream.
+    standard_streams.open_missing()
+    standard_streams.escape_unencodable()
+    if os.environ.get(COMPLETION_VARIABLE, "").startswith("complete"):
+        # A shell would show an error within the line that is being typed.
+        _drop(2)
+
+
 def _dispatch(given: list[str]) -> int:
     """Run a command and return its exit code."""
+    if given[:1] == ["help"]:
+        # Names of commands have lower-case letters and hyphens only.
+        if len(given) == 2 and not given[1].startswith("-") and ("_" in given[1] or not given[1].islower()):
+            from tidelog_cli.output.error_help import text_about
+
+            print(text_about(given[1]))
+            return ExitCode.OK
+        # As the commands of Git, Kubernetes and NATS: `tidelog help group ls` is `tidelog group ls --help`.
+        given = [*given[1:], "--help"]
     if given[:1] == ["check"]:
         # Dispatched separately: it runs every few seconds, and importing all commands is most of the start-up time.
         from tidelog_cli.commands import check
@@ -87,13 +106,6 @@ def _dispatch(given: list[str]) -> int:
     from tidelog_cli.root import app
 
     return invoke(app, given, "tidelog")
-
-
-def _reason(error: OSError) -> str:
-    """Return which file or stream the system refused, and why, in one line."""
-    if error.filename is not None:
-        return f"cannot read or write {error.filename}: {error.strerror}"
-    return f"cannot read the input or write the output: {error.strerror or error}"
 
 
 def _end_quietly() -> NoReturn:

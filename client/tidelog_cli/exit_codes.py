@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     DATA_DIR_UNUSABLE = 73
     STORAGE_FAILED = 74
     DATA_DIR_IN_USE = 75
+    LOG_CLAIMED = 76
     NO_PERMISSION = 77
     BAD_CONFIG = 78
     INTERRUPTED = 130
@@ -49,11 +50,12 @@ COMMON_CODES: Final = (
     "8 degraded, 9 unhealthy, 130 interrupted."
 )
 SERVE_CODES: Final = (
-    "Exit codes: 0 stopped by a signal, 5 shutdown cut short after server.shutdown_grace_s (no acknowledged data is "
-    "lost), 6 etcd unreachable at start, 65 stored data damaged or missing, 69 address in use or not an address of "
-    "this machine, 70 the check of the store crashed or timed out, 71 too few file descriptors or too little memory, "
-    "72 disk full at start, 73 data folder unusable, 74 storage failed, 75 data folder in use by another server, "
-    "77 no permission, 78 invalid configuration, 128 + n when a second signal n killed it."
+    "Exit codes: 0 stopped by a signal, 5 shutdown cut short after server.shutdown_grace_s (no acknowledged data is"
+    " lost), 6 etcd or the engine of the log unreachable at start, 65 stored data damaged or missing, 69 address in"
+    " use or not an address of this machine, 70 the check of the store crashed or timed out, 71 too few file "
+    "descriptors or too little memory, 72 disk full at start, 73 data folder unusable, 74 storage failed, 75 data "
+    "folder in use by another server, 76 another process has claimed the log (do not restart), 77 no permission, 78"
+    " invalid configuration, 128 + n when a second signal n killed it."
 )
 
 

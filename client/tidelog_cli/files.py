@@ -90,3 +90,10 @@ def decoded(content: bytes, source: str) -> str:
 def unreadable(path: Path, error: OSError, code: ExitCode = ExitCode.USAGE) -> CommandError:
     """Return the CommandError for a file that could not be read."""
     return CommandError(f"cannot read {path}: {error.strerror or error}", code)
+
+
+def refused_by_system(error: OSError) -> str:
+    """Return which file or stream the system refused, and why, in one line."""
+    if error.filename is not None:
+        return f"cannot read or write {error.filename}: {error.strerror}"
+    return f"cannot read the input or write the output: {error.strerror or error}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.options.variables import name_variables
 
 _PREFIX: Final = "TIDELOG_"
 # Rich and Typer read these as numbers, Typer while it is imported.
@@ -45,7 +46,9 @@ def invoke(app: Any, arguments: Sequence[str], prog_name: str) -> int:
     # Typer exports only this subclass of the errors about arguments.
     usage_error: Any = typer.BadParameter.__base__
     try:
-        return int(app(args=list(arguments), prog_name=prog_name, standalone_mode=False) or ExitCode.OK)
+        command = typer.main.get_command(app)
+        name_variables(command, prog_name.split()[1:])
+        return int(command(args=list(arguments), prog_name=prog_name, standalone_mode=False) or ExitCode.OK)
     except usage_error as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             # The help is printed already.

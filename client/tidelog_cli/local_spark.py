@@ -67,24 +67,20 @@ def spark_session(
 
     # Spark's workers must run the same Python with the same packages.
     os.environ.update(child_environment() | {"PYSPARK_PYTHON": sys.executable})
-    builder = (
-        SparkSession.builder.master(master)
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config(
-            "spark.driver.extraJavaOptions",
-            f"-Dlog4j2.configurationFile={logging_settings.as_uri()} {_ARROW_WITHOUT_CHECKS}",
-        )
-        .config("spark.local.dir", str(folder))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-    )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={logging_settings.as_uri()} {_ARROW_WITHOUT_CHECKS}"
+        ),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+    }
     if master.startswith("local"):
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    builder = SparkSession.builder.master(master).appName(name).config(map={**settings, **(conf or {})})
     before = _children()
     try:
         spark = builder.getOrCreate()

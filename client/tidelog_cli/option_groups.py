@@ -1,7 +1,7 @@
 """Options that several commands share: a command gets them as one object."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import wraps
 from typing import Any, get_type_hints
@@ -32,7 +32,7 @@ def replaced(command: Command, name: str, options: Iterable[inspect.Parameter], 
     place, kind = list(signature.parameters).index(name), signature.parameters[name].kind
     parameters[place : place + 1] = (option.replace(kind=kind) for option in options)
     # typer reads both the signature and the annotations.
-    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions have it if it is set
     called.__annotations__ = {each.name: each.annotation for each in parameters}
     return called
 
@@ -55,17 +55,14 @@ def _is_group(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, OptionGroup)
 
 
-def add_group(
-    app: typer.Typer,
-    name: str,
-    text: str,
-    commands: Mapping[str, Command],
-    aliases: Mapping[str, Command] | None = None,
-) -> None:
-    """Add a group of commands to ``app``, with its help; ``aliases`` are not in the help."""
+def add_group(app: typer.Typer, name: str, text: str, commands: Iterable[Command], **aliases: Command) -> None:
+    """Add a group of commands to ``app``, named as their functions, with its help; ``aliases`` are not in the help.
+
+    A name that is a keyword of Python has an underscore at its end, such as ``import_``.
+    """
     group = typer.Typer(no_args_is_help=True, help=text)
-    for each, command in commands.items():
-        group.command(each, epilog=COMMON_CODES)(expanded(command))
-    for each, command in (aliases or {}).items():
-        group.command(each, epilog=COMMON_CODES, hidden=True)(expanded(command))
+    for command in commands:
+        group.command(command.__name__.rstrip("_"), epilog=COMMON_CODES)(expanded(command))
+    for alias, command in aliases.items():
+        group.command(alias, epilog=COMMON_CODES, hidden=True)(expanded(command))
     app.add_typer(group, name=name)

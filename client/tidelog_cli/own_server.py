@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from tidelog_cli.options.passed import is_passed
+
 # The address of this machine at which a server answers that listens on all addresses.
 _REACHED_AT: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -29,11 +31,19 @@ def _endpoint(host_name: str, port_name: str, default_port: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _of_http(call: typer.Context, value: str) -> str:
+    """Return the value of ``--http``. Raises BadParameter if the address of gRPC is given in its place."""
+    if call.find_root().params.get("endpoint") and not is_passed(call, "http"):
+        raise typer.BadParameter("it is not given, and --endpoint is the address of gRPC: pass --http HOST:PORT")
+    return value
+
+
 HttpOption = Annotated[
     str,
     typer.Option(
         "--http",
         envvar="TIDELOG_HTTP_ENDPOINT",
+        callback=_of_http,
         default_factory=http_endpoint,
         help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
     ),

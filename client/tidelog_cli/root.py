@@ -7,9 +7,11 @@ from typing import Any, Final, cast
 import typer
 from typer.core import TyperGroup
 
-from tidelog_cli import connection, joined
+from tidelog_cli import joined
 from tidelog_cli.exit_codes import COMMON_CODES
 from tidelog_cli.extras import extra_of
+from tidelog_cli.options import target
+from tidelog_cli.options.variables import name_variables
 
 _HERE: Final = "tidelog_cli.commands"
 # In the order of the help: each command and the module that registers it. None is an entry point of the same name;
@@ -26,15 +28,20 @@ _MODULES: Final[Mapping[str, str | None]] = {
     "journal": f"{_HERE}.journals",
     "mailbox": f"{_HERE}.mailboxes.management",
     "cluster": f"{_HERE}.cluster",
+    "ctx": "tidelog_cli.options.contexts",
     "token": f"{_HERE}.tokens",
     "audit": f"{_HERE}.audit",
     "backup": None,
+    "engine": None,
     "pipeline": f"{_HERE}.pipeline",
     "check": f"{_HERE}.check",
     "top": f"{_HERE}.top",
     "bench": None,
     "doctor": None,
+    "debug": None,
     "config": None,
+    "cheat": f"{_HERE}.cheat",
+    "completion": f"{_HERE}.completion",
     "version": f"{_HERE}.version",
 }
 
@@ -71,7 +78,10 @@ def _registered_by(name: str) -> Mapping[str, Any]:
         if module or extra_of(error) is None:
             raise
         raise KeyError(name) from error
-    return cast("Mapping[str, Any]", typer.main.get_group(part).commands)
+    commands = cast("Mapping[str, Any]", typer.main.get_group(part).commands)
+    for each, command in commands.items():
+        name_variables(command, [each])
+    return commands
 
 
 class _Root(TyperGroup):
@@ -84,9 +94,11 @@ app = typer.Typer(
     cls=_Root,
     name="tidelog",
     help="Durable channels in one time order, readable from Python and Spark.",
-    epilog=COMMON_CODES,
+    epilog="`tidelog help NAME` explains a command, or an error by its name. "
+    f"Each option has an environment variable: TIDELOG_, the command and the option, such as TIDELOG_SCAN_FROM. "
+    f"Values of a repeatable option are separated by spaces. {COMMON_CODES}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.callback()(connection.credentials)
+app.callback()(target.credentials)

@@ -24,7 +24,7 @@ def rows() -> Iterator[str]:
     """Yield a row for each metric of a server."""
     registry = Metrics().registry
     for collector in list(registry._collector_to_names):  # noqa: SLF001 - it has no other way to list them
-        labels = collector._labelnames if isinstance(collector, MetricWrapperBase) else ()  # noqa: SLF001
+        labels = collector._labelnames if isinstance(collector, MetricWrapperBase) else ()  # noqa: SLF001 - nor its labels
         describe = getattr(collector, "describe", None)
         families = list(collector.collect()) or list(describe() if describe else ())
         yield from (row_of(family, tuple(labels) or labels_of(family)) for family in families)

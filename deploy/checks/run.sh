@@ -18,7 +18,7 @@ echo "Dockerfiles"
 "$tools/hadolint" --ignore DL3006 --ignore DL3008 checks/containers/*.Dockerfile
 
 echo "docker-compose.yml"
-for profile in "" etcd observability spark tls "*"; do
+for profile in "" etcd kafka pulsar observability spark tls "*"; do
   COMPOSE_PROFILES=$profile "$tools/cmd" docker-compose.yml >"$scratch/compose.yml" || {
     cat "$scratch/compose.yml" >&2
     exit 1

@@ -27,8 +27,6 @@ from examples.exactly_once.totals import Database, Totals, database_of
 from examples.flights.flights import Flight, read_flights
 from examples.flights.server import MortalServer
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import JournalUpsert
-from tidelog.admin.labels import CONTENT_TYPE_LABEL, LabelSet
 from tidelog.gazette import (
     AsyncJournalClient,
     AsyncPublisher,
@@ -39,6 +37,8 @@ from tidelog.gazette import (
     StepSequencer,
     get_flags,
 )
+from tidelog.journals.labels import CONTENT_TYPE_LABEL, LabelSet
+from tidelog.journals.types import JournalUpsert
 from tidelog_cli.exit_codes import CommandError
 
 COMPLETE_WITHIN_S: Final = 120.0

@@ -8,9 +8,9 @@ class MortalServer(ServerProcess):
 
     def kill(self) -> None:
         """Kill the process with SIGKILL: it cannot write, sync or log anything more."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
         self._stopping.set()
         self._sampler.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()

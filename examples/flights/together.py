@@ -45,7 +45,7 @@ class Together:
     """Results of this part.
 
     Attributes:
-        staged: Messages of the interrupted transaction on disk when the server died; none became visible.
+        staged: Messages of the interrupted transaction that were stored when the server died; none became visible.
         committed: Messages of the repeated transaction on both channels.
         commit_s: Seconds that its commit took.
         schema_tick: Tick of the broadcast, on every vchannel.
@@ -61,7 +61,7 @@ class Together:
     def lines(self) -> list[str]:
         """Return one line per part."""
         return [
-            f"cut       {self.staged:,} messages of a transaction on two channels were on disk when the server died: "
+            f"cut       {self.staged:,} messages of a transaction on two channels were stored when the server died: "
             "none became visible",
             f"whole     {self.committed:,} messages on two channels, committed atomically in "
             f"{self.commit_s * 1_000:.0f} ms",

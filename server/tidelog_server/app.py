@@ -5,13 +5,11 @@ import errno
 import os
 import platform
 import secrets
-import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import metadata as packages
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
@@ -19,33 +17,41 @@ from aiohttp import web
 from tidelog_server.backup.checkpoints import Checkpoints
 from tidelog_server.channels.catalog import ROOT
 from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.cluster.session import Session
 from tidelog_server.config import (
     BUILT_IN,
+    RELOADABLE,
     Config,
     ConfigError,
     ReloadablePart,
     Reloader,
     ReloadRefusedError,
-    is_exposed,
-    is_unspecified,
 )
-from tidelog_server.core.addresses import address_text, host_of
+from tidelog_server.core.addresses import address_text
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
 from tidelog_server.core.errors.access import AuditFailedError
-from tidelog_server.core.errors.cluster import LogFailure, MetadataUnavailableError, OwnershipLostError
-from tidelog_server.core.limits import CALLS_SHARE_OF_GRACE, MAX_CONNECTIONS, REFUSING_SHARE
-from tidelog_server.core.nodes import NodeRecord
+from tidelog_server.core.errors.cluster import LogFailure, MetadataUnavailableError, OwnershipLostError, cause_of
+from tidelog_server.core.limits import MAX_CONNECTIONS
+from tidelog_server.from_settings import (
+    etcd_access,
+    free_port,
+    node_record,
+    optional_path,
+    own_hosts,
+    security_settings,
+)
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
 from tidelog_server.node.node import Node
-from tidelog_server.opening import Opening
-from tidelog_server.rpc.columns.rows import AuditLines
+from tidelog_server.opening import Opened, Opening
+from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_server.rpc.context import fields_of, is_local
 from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
+from tidelog_server.rpc.services.options import Syncs
 from tidelog_server.rpc.tls import http_context, renewed_http_context
 from tidelog_server.rpc.web.access import is_own_host
 from tidelog_server.rpc.web.api import API_PREFIX
@@ -56,18 +62,21 @@ from tidelog_server.runtime.metrics import Metrics, watch_event_loop
 from tidelog_server.runtime.tasks import TaskFailedError, TaskOwner, run_unless
 from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Shown
-from tidelog_server.security.certificates import CertificateFiles
 from tidelog_server.security.grants import Verb
 from tidelog_server.security.guard import Guard
-from tidelog_server.security.jwt_tokens import JwtPolicy
 from tidelog_server.security.quotas import Quotas, QuotaTable
-from tidelog_server.security.service import Security, SecuritySettings
-from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+from tidelog_server.security.service import Security
+from tidelog_server.storage.rocksdb.row_store import RowStore
 
 if TYPE_CHECKING:
-    from tidelog_server.metadata.etcd_connection import EtcdAccess
     from tidelog_server.rpc.tracing import CallTracer
+
+# A stop: calls in flight get this share of the grace period, closing the log the rest, but at least MIN_STOP_S.
+CALLS_SHARE_OF_GRACE: Final = 0.6
+# Share of that during which new calls are still refused with an answer, before the port is closed.
+REFUSING_SHARE: Final = 0.2
+# A process that stops gives its node to another one after what is in flight, but waits no longer for that.
+HAND_OVER_WITHIN_S: Final = 2.0
 
 # Errors that mean, in a cluster, that the node has lost its registration.
 _LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
@@ -76,25 +85,33 @@ _START_AGAIN_S = 0.5
 _log = structlog.get_logger()
 
 
-class Server:
-    """A running node. Create one with ``start``; lives on the event loop that created it."""
+class _NodeLeftError(Exception):
+    """A node could not be opened after its log was claimed; this process leaves it to others."""
 
-    def __init__(
-        self, config: Config, clock: Clock, store: LogStore, started_s: float, max_connections: int = MAX_CONNECTIONS
-    ) -> None:
-        self._config = config
+
+class Server:
+    """A running node. Create one with ``start``; lives on the event loop that created it.
+
+    Attributes:
+        shutdown_grace_s: The configured maximum duration of ``stop``.
+        is_damaged: True if storage failed because stored data is damaged: a restart would fail in the same way.
+    """
+
+    def __init__(self, opened: Opened, clock: Clock, started_s: float, max_connections: int = MAX_CONNECTIONS) -> None:
+        self._config = config = opened.config
         self._clock = clock
-        self._store = store
+        self._store = store = opened.store
+        self._session = opened.session
+        self._node_id = opened.node_id
         self._started_s = started_s
         self._max_connections = max_connections
-        self._grace_s = config.server.shutdown_grace_s
-        self._metrics = Metrics()
+        self.shutdown_grace_s = config.server.shutdown_grace_s
+        self._metrics = Metrics(with_old_names=config.metrics.old_names)
         count_dropped(self._metrics.log_lines_dropped.inc)
         self._stopped_by: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
-        folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
         limits = config.limits.to_limits()
-        self._log = LogNode(store, limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
+        self._log = LogNode(store, limits, clock, self._metrics, on_failure=self._log_stopped)
         self._node = Node(
             self._log,
             self._tasks,
@@ -103,27 +120,27 @@ class Server:
         )
         self._log.slow_appends.set_threshold(config.log.slow_append_ms)
         self._tracer = _open_tracing(config)
-        self._security = Security(_security_settings(config), clock, self._metrics)
-        has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
-        self._checkpoints = Checkpoints(self._log, self._tasks, store if has_files else None)
+        self._security = Security(security_settings(config), clock, self._metrics)
+        self._checkpoints = Checkpoints(self._log, self._tasks, store if config.metadata.kind == "embedded" else None)
         self._rpc: RpcServer | None = None
         mailboxes = config.mailboxes
-        self._own_hosts = _own_hosts(config)
+        self._own_hosts = own_hosts(config)
         prefixes = [
             *([API_PREFIX] if mailboxes.http_api else []),
             *([mailboxes.http_prefix] if mailboxes.http_prefix else []),
         ]
         self._http = HttpServer(
-            self._why_not_ready, self._render_metrics, self._metrics,
-            may_read_metrics=self._may_read_metrics, api_prefixes=prefixes,
-            own_hosts=None if self._security.needs_credentials else self._own_hosts, on_failure=self._task_failed,
+            self._readiness, self._render_metrics, self._metrics,
+            may_read_metrics=self._may_read_metrics, api_prefixes=prefixes, on_failure=self._task_failed,
+            own_hosts=None if self._security.settings.needs_credentials else self._own_hosts,
         )  # fmt: skip
         self._teardown = AsyncExitStack()
         # Applies changed settings; other parts register themselves.
         self.reloader = Reloader(config)
         self._register_reloadable()
         self._is_serving = False
-        self._is_damaged = False
+        self.is_damaged = False
+        self._is_handed_over = False
         # The port of a cluster node, which is registered before the node listens; 0 otherwise.
         self._grpc_port = 0
         self.grpc_endpoint = ""
@@ -159,10 +176,14 @@ class Server:
     async def start_from(cls, opening: Opening, *, before_serving: Callable[[], None] = lambda: None) -> "Server":
         """As ``start``, of which ``opening`` has begun."""
         try:
-            return await cls._start(opening, before_serving, waits_for_cluster=False)
+            return await cls._start(opening, before_serving)
         except OwnershipLostError as error:
+            if opening.config.metadata.kind != "etcd":
+                raise
             _log.warning("lease_lost_at_start", error=str(error))
-        return await cls.start_again(opening.config, opening.clock, before_serving=before_serving)
+        except _NodeLeftError as error:
+            _log.info("node_left_at_start", node=str(error))
+        return await cls._start_again(opening.again(), before_serving)
 
     @classmethod
     async def start_again(
@@ -172,21 +193,39 @@ class Server:
 
         See ``start``.
         """
+        return await cls._start_again(Opening.begin(config, clock, is_again=True), before_serving)
+
+    @classmethod
+    async def _start_again(cls, opening: Opening, before_serving: Callable[[], None]) -> "Server":
         while True:
             try:
-                return await cls._start(Opening.begin(config, clock), before_serving, waits_for_cluster=True)
+                return await cls._start(opening, before_serving)
             except _LOST as error:
                 _log.warning("lease_lost_at_start", error=str(error))
                 await asyncio.sleep(_START_AGAIN_S)
+            except _NodeLeftError as error:
+                _log.info("node_left_at_start", node=str(error))
+            opening = opening.again()
 
     @classmethod
-    async def _start(cls, opening: Opening, before_serving: Callable[[], None], *, waits_for_cluster: bool) -> "Server":
-        store = await opening.store
-        server = cls(opening.config, opening.clock, store, opening.started_s, opening.max_connections)
+    async def _start(cls, opening: Opening, before_serving: Callable[[], None]) -> "Server":
+        opened = await opening.opened()
+        # A standby waits for as long as others serve, which is no part of the start.
+        started_s = opening.started_s if opened.session is None else opening.clock.monotonic_s()
         try:
-            await run_unless(server._stopped_by, server._run_start(before_serving, waits_for_cluster=waits_for_cluster))
+            server = cls(opened, opening.clock, started_s, opening.max_connections)
         except BaseException:
+            await opened.give_back()
+            raise
+        try:
+            start = server._run_start(before_serving, waits_for_cluster=opening.is_again)
+            await run_unless(server._stopped_by, start)
+        except BaseException as error:
             await server.stop()
+            # What the server had not come to.
+            await opened.give_back()
+            if opening.leaves(opened, error):
+                raise _NodeLeftError(opened.node_id) from error
             raise
         return server
 
@@ -208,9 +247,10 @@ class Server:
         return self._log.has_lost_lease and self._log.admission.failure is None
 
     @property
-    def is_damaged(self) -> bool:
-        """True if storage failed because stored data is damaged: a restart would fail in the same way."""
-        return self._is_damaged
+    def is_replaced(self) -> bool:
+        """True if the server stopped because another process claimed its log: it must not start again by itself."""
+        failure = self._log.admission.failure
+        return isinstance(failure, OwnershipLostError) and failure.is_claimed
 
     @property
     def again(self) -> Config:
@@ -233,25 +273,37 @@ class Server:
         _log.warning("reloaded", changed=list(outcome.changed), needs_restart=list(outcome.needs_restart))
         return True
 
-    @property
-    def shutdown_grace_s(self) -> float:
-        """The configured maximum duration of ``stop``."""
-        return self._grace_s
-
     async def stop(self) -> None:
         """Refuse new work, finish work in flight, sync, and release all resources. Idempotent."""
         self._log.begin_shutdown()
         if self._rpc is not None:
             await self._rpc.set_serving(is_serving=False)
+        if self._session is not None and self._is_serving:
+            await self._hand_over(self._session)
         await self._teardown.aclose()
         _log.info("stopped")
+
+    async def _hand_over(self, session: Session) -> None:
+        """Let another process serve the node while this one still refuses calls, which acknowledges nothing more."""
+        self._is_handed_over = True
+        try:
+            async with asyncio.timeout(HAND_OVER_WITHIN_S):
+                await self._log.committer.drained()
+        except TimeoutError:
+            # The registration ends with the other steps of the stop, or with its lease.
+            _log.warning("hand_over_waits", node=self._node_id, seconds=HAND_OVER_WITHIN_S)
+            return
+        # Ordering: before another process claims the log, of which a snapshot may learn first.
+        self._log.hand_over()
+        await session.leave()
+        _log.info("handed_over", node=self._node_id)
 
     async def _open(self, *, waits_for_cluster: bool = False) -> None:
         teardown = self._teardown
         if self._tracer is not None:
             teardown.push_async_callback(asyncio.to_thread, self._tracer.close)
         teardown.push_async_callback(asyncio.to_thread, self._store.close)
-        teardown.push_async_callback(self._log.close)
+        teardown.push_async_callback(self._log.committer.close)
         teardown.push_async_callback(self._node.close)
         teardown.push_async_callback(self._checkpoints.close)
         await self._checkpoints.open()
@@ -266,29 +318,36 @@ class Server:
         await self._security.open(metadata, ROOT, self._config.storage.data_dir)
 
     async def _open_in_cluster(self, *, waits: bool) -> None:
-        """Register, and open the channels of this node. Probes are answered from the beginning."""
+        """Register unless that preceded the claim, and open this node's channels. Probes are answered all the time."""
         # Imported here because it takes a tenth of a second, and most servers are not in a cluster.
         from tidelog_server.metadata.etcd import EtcdMetadataStore
 
         await self._listen_http()
+        config = self._config
         # The address is registered before the node listens on it: clients retry until it answers.
-        self._grpc_port = self._config.server.grpc_port or _free_port(self._config.server.host)
-        settings, teardown = self._config.cluster, self._teardown
-        store = EtcdMetadataStore(etcd_access(self._config), self._config.metadata.etcd_prefix, self._clock)
-        peers = GrpcPeers(_peer_access(self._config))
-        record = self._own_record()
-        cluster = Cluster(store, self._clock, record, peers, root=ROOT, lease_ttl_s=settings.lease_ttl_s)
+        self._grpc_port = config.server.grpc_port or free_port(config.server.host)
+        settings, teardown = config.cluster, self._teardown
+        session = self._session
+        if session is None:
+            metadata = EtcdMetadataStore(etcd_access(config), config.metadata.etcd_prefix, self._clock)
+            record = node_record(config, self._node_id, self._grpc_port, self.http_endpoint)
+            session = Session(metadata, self._clock, record, root=ROOT, ttl_s=settings.lease_ttl_s)
+        store = session.store
+        peers = GrpcPeers(_peer_access(config))
+        cluster = Cluster(session, self._clock, peers, root=ROOT)
         # Ordering: before the first task that can lose it.
         self._log.hold_lease(cluster.lease)
         # Ordering: the registration is removed after the last acknowledgement and the last renewal.
         teardown.push_async_callback(store.close)
-        teardown.push_async_callback(cluster.close)
+        teardown.push_async_callback(session.leave)
         teardown.push_async_callback(peers.close)
         teardown.push_async_callback(self._tasks.close)
         folder = self._config.storage.data_dir
         try:
             async with asyncio.timeout(None if waits else settings.start_timeout_s):
-                await cluster.open(self._store, folder, self._tasks)
+                if self._session is None:
+                    await cluster.register(self._store, folder)
+                await cluster.open(self._store.head.last_tick, self._tasks)
                 await self._node.open_in_cluster(store, cluster)
                 await self._security.open(store, ROOT, folder)
                 teardown.push_async_callback(self._security.close)
@@ -302,28 +361,15 @@ class Server:
                 )
             ) from None
 
-    def _own_record(self) -> NodeRecord:
-        """Return the record that this node registers: the addresses for clients and other nodes."""
-        settings = self._config.cluster
-        address = settings.advertise or address_text(self._config.server.host, self._grpc_port)
-        peer_address = "" if settings.peer_address == address else settings.peer_address
-        http_host, http_port = host_of(self.http_endpoint), self.http_endpoint.rpartition(":")[2]
-        if is_unspecified(http_host):
-            # The HTTP server listens on all addresses, including the advertised one.
-            http_host = host_of(peer_address or address)
-        return NodeRecord(
-            settings.node_id, address, address_text(http_host, http_port), secrets.token_hex(8),
-            packages.version("tidelog"), peer_address,
-        )  # fmt: skip
-
     async def _serve(self) -> None:
         teardown = self._teardown
         self._tasks.keep("oracle", self._log.shared.oracle.run())
-        if self._log.folder is not None:
-            self._tasks.keep("disk", self._log.watch_disk())
+        for name, watch in self._log.watches(self._config.engine.silent_s).items():
+            self._tasks.keep(name, watch)
         self._tasks.keep("watchdog", watch_event_loop(self._clock, self._metrics))
         security = self._security
         self._tasks.keep("security", security.run())
+        self._tasks.keep("signing keys", security.run_keys())
         rpc = self._rpc = await self._make_rpc()
         if not self.http_endpoint:
             await self._listen_http()
@@ -338,16 +384,13 @@ class Server:
         self._metrics.start_seconds.set(start_s)
         self._metrics.build_info.labels(**_running_versions()).set(1)
         _log.info(
-            "ready",
-            grpc=self.grpc_endpoint,
-            http=self.http_endpoint,
-            start_s=round(start_s, 3),
+            "ready", grpc=self.grpc_endpoint, http=self.http_endpoint, start_s=round(start_s, 3),
             max_connections=self._max_connections,
-        )
+        )  # fmt: skip
 
     async def _listen_http(self) -> None:
         """Start the HTTP server, which answers probes."""
-        server, files = self._config.server, self._security.files
+        server, files = self._config.server, self._security.settings.tls
         tls = None
         if files is not None:
             tls = http_context(files)
@@ -360,8 +403,8 @@ class Server:
         """Return the services, with a guard if calls must be checked."""
         config, security = self._config, self._security
         guard = audit = None
-        if security.needs_credentials:
-            audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log, AuditLines())
+        if security.settings.needs_credentials:
+            audit = AuditLog(self._node.lifecycle, self._node.directory, self._node.vchannels, self._log, FoldEvents())
             await audit.open()
             self._tasks.keep("audit", audit.run())
             started = {"event": "start", "settings": _told_settings(config)}
@@ -374,19 +417,19 @@ class Server:
             quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
             guard = Guard(
                 security.authenticator, audit, quotas, self._metrics,
-                fields_of=fields_of, content_of=self._node.content_of,
+                fields_of=fields_of, content_of=self._node.catalog.content_of,
             )  # fmt: skip
-            security.on_failure = guard.unauthenticated
+            security.authenticator.on_failure = guard.unauthenticated
             self._tasks.keep("guard", guard.run())
         server = config.server
         return RpcServer(
             self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
-            syncs_by_default=config.storage.durability == "sync",
+            syncs=Syncs(config.storage.durability == "sync", self._store.write_traits.always_syncs),
             connections=ConnectionLimits(
                 self._max_connections, server.max_streams_per_connection, server.max_connection_age_s,
-                server.reflection, server.overload_protection,
+                server.reflection, server.channelz, server.overload_protection,
             ),
-            hold=self._http.held,
+            hold=self._http.held, metrics_text=self._http.metrics_text,
         )  # fmt: skip
 
     def _make_site(self, rpc: RpcServer) -> Site:
@@ -404,7 +447,9 @@ class Server:
         A page of another site may make a local browser ask, under a name that leads to this machine: it is not local.
         """
         address = request.remote or ""
-        if not self._security.needs_credentials or (is_local(address) and is_own_host(request, self._own_hosts)):
+        if not self._security.settings.needs_credentials or (
+            is_local(address) and is_own_host(request, self._own_hosts)
+        ):
             return True
         values = tuple(request.headers.getall("Authorization", []))
         try:
@@ -417,7 +462,7 @@ class Server:
 
     async def _stop_calls(self, rpc: RpcServer) -> None:
         # The rest of the grace period is for closing the log.
-        calls_s = self._grace_s * CALLS_SHARE_OF_GRACE
+        calls_s = self.shutdown_grace_s * CALLS_SHARE_OF_GRACE
         refusing_s = calls_s * REFUSING_SHARE
         await rpc.refuse(refusing_s)
         await rpc.stop(calls_s - refusing_s)
@@ -441,7 +486,7 @@ class Server:
             return apply
 
         def grace(config: Config) -> Callable[[], None]:
-            return lambda: setattr(self, "_grace_s", config.server.shutdown_grace_s)
+            return lambda: setattr(self, "shutdown_grace_s", config.server.shutdown_grace_s)
 
         for keys, prepare in (
             (("log.level", "log.format"), logging),
@@ -450,6 +495,7 @@ class Server:
             (("server.shutdown_grace_s",), grace),
         ):
             self.reloader.register(ReloadablePart(frozenset(keys), prepare))
+        assert self.reloader.keys == RELOADABLE
 
     def _bind(self, rpc: RpcServer, address: str) -> int:
         try:
@@ -459,24 +505,28 @@ class Server:
         return port
 
     async def _open_metadata(self) -> MetadataStore:
-        if self._config.metadata.kind == "embedded" and isinstance(self._store, RocksdbLogStore):
+        if self._config.metadata.kind == "embedded" and isinstance(self._store, RowStore):
             committer = self._log.committer
             return await EmbeddedMetadataStore.open(self._store.metadata_rows(), committer.executor, committer.write)
         # The metadata of a log in memory is in memory too, so that neither outlives the process.
         return MemoryMetadataStore()
 
     def _log_stopped(self, error: LogFailure) -> None:
-        self._is_damaged = self._is_damaged or (isinstance(error, StorageFailedError) and error.is_damage)
+        self.is_damaged = self.is_damaged or (isinstance(error, StorageFailedError) and error.is_damage)
         self._stop_because(error)
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
+        if self._is_handed_over and isinstance(cause, _LOST):
+            # As intended: another process may own the registration.
+            _log.debug("task_ended_after_hand_over", task=name)
+            return
         if self._log.admission.lease is not None and isinstance(cause, _LOST):
             # Another process owns the registration, or etcd refuses our changes: the lease has ended.
             _log.warning("task_lost_its_lease", task=name, error=repr(cause))
-            self._log.lose_lease(OwnershipLostError(self._config.cluster.node_id))
+            self._log.lose_lease(OwnershipLostError(self._node_id))
             return
-        # A storage failure was logged where it occurred, and makes all writing tasks fail.
-        if not isinstance(cause, StorageFailedError):
+        # A failure of the log was logged where it occurred, and makes all writing tasks fail.
+        if not isinstance(cause, StorageFailedError | OwnershipLostError):
             _log.critical("task_failed", task=name, exc_info=cause)
         self._stop_because(TaskFailedError(name, str(cause)))
 
@@ -484,23 +534,19 @@ class Server:
         if not self._stopped_by.done():
             self._stopped_by.set_result(cause)
 
-    def _why_not_ready(self) -> str | None:
+    def _readiness(self) -> dict[str, str | None]:
+        """Return the checks of readiness in order of weight: why each fails, None if it passes."""
         admission = self._log.admission
-        if admission.failure is not None:
-            return f"storage failed: {admission.failure.values['cause']}"
-        if admission.is_shutting_down:
-            return "shutting down"
-        if not self._is_serving:
-            return "starting"
-        if admission.lease is not None and not admission.lease.is_held():
-            return "the node's lease expired"
-        if self._stopped_by.done():
-            return _text_of(self._stopped_by.result())
-        return "the disk is nearly full" if admission.is_disk_full else None
+        return {
+            "log": admission.why_stopped(),
+            "start": None if self._is_serving else "starting",
+            "tasks": _text_of(self._stopped_by.result()) if self._stopped_by.done() else None,
+            **admission.waits(),
+        }
 
     async def _render_metrics(self) -> bytes:
         wanted, metrics = self._config.metrics, self._metrics
-        metrics.ready.set(self._why_not_ready() is None)
+        metrics.ready.set(not any(self._readiness().values()))
         if (lease := self._log.admission.lease) is not None:
             metrics.lease_remaining_seconds.replace([(lease.node_id, lease.left_s())])
         if self._is_serving:
@@ -515,7 +561,7 @@ class Server:
 
 
 def _text_of(cause: Exception) -> str:
-    return str(cause.values["cause"]) if isinstance(cause, StorageFailedError) else str(cause)
+    return cause_of(cause) if isinstance(cause, LogFailure) else str(cause)
 
 
 def _open_tracing(config: Config) -> "CallTracer | None":
@@ -527,38 +573,9 @@ def _open_tracing(config: Config) -> "CallTracer | None":
     return open_tracing(config.tracing.endpoint, config.tracing.sample_ratio)
 
 
-def _own_hosts(config: Config) -> frozenset[str]:
-    """Return the hosts that the configuration gives this server: that of the HTTP port, and those of its node."""
-    addresses = (config.cluster.advertise, config.cluster.peer_address)
-    hosts = (config.server.http_host, *(address.rpartition(":")[0] for address in addresses if address))
-    # As names of hosts are compared: without regard to case.
-    return frozenset(map(str.lower, hosts))
-
-
 def _running_versions() -> dict[str, str]:
     names = {"version": "tidelog", "grpcio": "grpcio", "rocksdict": "rocksdict"}
     return {"python": platform.python_version(), **{label: packages.version(name) for label, name in names.items()}}
-
-
-def _security_settings(config: Config) -> SecuritySettings:
-    tls, auth = config.tls, config.auth
-    jwt = None
-    if auth.jwt_jwks:
-        jwt = JwtPolicy(auth.jwt_issuer, auth.jwt_audience, auth.jwt_leeway_s, auth.jwt_max_lifetime_s)
-    return SecuritySettings(
-        needs_credentials=auth.kind == "on",
-        tls=CertificateFiles(Path(tls.cert), Path(tls.key), _path(tls.client_ca)) if tls.cert else None,
-        deny_list=_path(tls.deny_list),
-        jwt=jwt,
-        jwks=auth.jwt_jwks,
-        grants=_path(auth.grants),
-        max_failures_per_minute=config.quota.auth_failures_per_minute,
-        is_exposed=is_exposed(config.server, tls, auth),
-    )
-
-
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
 
 
 def _quotas(config: Config) -> Quotas:
@@ -576,25 +593,7 @@ def _told_settings(config: Config) -> dict[str, str]:
     return {key: config.texts[key] for key, origin in config.origins.items() if origin != BUILT_IN}
 
 
-def etcd_access(config: Config) -> "EtcdAccess":
-    """Return the addresses and credentials for etcd."""
-    from tidelog_server.metadata.etcd_connection import EtcdAccess
-
-    metadata = config.metadata
-    files = (metadata.etcd_password_file, metadata.etcd_ca, metadata.etcd_cert, metadata.etcd_key)
-    return EtcdAccess(metadata.endpoints(), metadata.etcd_username, *map(_path, files))
-
-
 def _peer_access(config: Config) -> PeerAccess:
     """Return the credentials with which this node calls other nodes."""
     cluster, tls = config.cluster, config.tls
-    return PeerAccess(_path(cluster.ca), _path(tls.cert), _path(tls.key), _path(cluster.token_file))
-
-
-def _free_port(host: str) -> int:
-    """Return a port that is free now."""
-    family, kind, protocol, _, _ = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return PeerAccess(*map(optional_path, (cluster.ca, tls.cert, tls.key, cluster.token_file)))

@@ -10,14 +10,16 @@ from typing import Annotated, Final
 
 import typer
 
+from benchmarks.engine import commands as engine
 from benchmarks.gazette.commands import gazette, sequencer
-from benchmarks.groups.commands import consume, rebalance
+from benchmarks.groups.commands import consume, joins, rebalance
 from benchmarks.own_server import bench_process
 from benchmarks.siege.commands import security
 from benchmarks.spark.commands import pipeline, spark, stream
 from benchmarks.streams.commands import msgstream, msgstream_pulsar
 from benchmarks.txn.commands import txn
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.channels.catalog import MAX_CHANNELS
 from tidelog_server.commands.bench.commands import SINGLE_MESSAGES, append, default_messages, latency, mailbox, scan
 from tidelog_server.commands.bench.common import (
     DEFAULT_BATCH_BYTES,
@@ -31,12 +33,13 @@ from tidelog_server.commands.bench.common import (
     bench_target,
     per_batch_of,
     print_measured,
+    print_measurement,
     run_measurement,
     settings_for,
 )
 from tidelog_server.commands.bench.report import Report, print_report
 from tidelog_server.commands.bench.stolen_time import StolenTime
-from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
 
 _LARGEST_CAPPED = 1 << 10
 
@@ -49,8 +52,10 @@ def register(app: typer.Typer) -> None:
     for command in (
         txn,
         broadcast,
+        frames,
         consume,
         rebalance,
+        joins,
         gazette,
         sequencer,
         msgstream,
@@ -71,6 +76,7 @@ def register(app: typer.Typer) -> None:
         compare,
     ):
         app.command(epilog=COMMON_CODES)(command)
+    engine.register(app)
     app.command("all", epilog=COMMON_CODES)(run_all)
 
 
@@ -86,7 +92,7 @@ def budget(
 
     with bench_folder(folder) as bench:
         measured = measure_budget(bench, settings_for(size), operations=operations, size=size)
-        print_measured(lambda: run_measurement(measured), as_json=json)
+        print_measurement(measured, as_json=json)
 
 
 def steps(
@@ -126,7 +132,25 @@ def broadcast(
 
     settings = BroadcastSettings(broadcasts, vchannels, size)
     with bench_target(endpoint, folder, settings_for(size)) as (target, _):
-        print_measured(lambda: run_measurement(measure_broadcast(target, settings)), as_json=json)
+        print_measurement(measure_broadcast(target, settings), as_json=json)
+
+
+def frames(
+    *,
+    messages: MessagesOption = 10_000_000,
+    size: SizeOption = 100,
+    batch_messages: BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of readings of each kind.")] = 5,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure a scan into an Arrow table and a Polars frame, against one into bytes objects, and their memory."""
+    from benchmarks.frames import FramesSettings, measure_frames
+
+    settings = FramesSettings(messages, size, per_batch_of(size, batch_messages, DEFAULT_BATCH_BYTES), rounds)
+    with bench_target(endpoint, folder, settings_for(size)) as (target, _):
+        print_measurement(measure_frames(target, settings), as_json=json)
 
 
 def channels(
@@ -147,7 +171,7 @@ def channels(
         raise CommandError(f"--channels is {channels}, expected a multiple of 10", ExitCode.USAGE)
     settings = ChannelsSettings(channels, messages)
     with bench_process(folder, settings_for(1)) as (process, _):
-        print_measured(lambda: run_measurement(measure_channels(process, settings)), as_json=json)
+        print_measurement(measure_channels(process, settings), as_json=json)
 
 
 def retention(
@@ -169,7 +193,7 @@ def retention(
     assert cap_bytes is not None
     settings = RetentionSettings(seconds, cap_bytes, vchannels)
     with bench_target(None, folder, settings_for(_LARGEST_CAPPED)) as (target, bench):
-        print_measured(lambda: run_measurement(measure_retention(target, bench / "server", settings)), as_json=json)
+        print_measurement(measure_retention(target, bench / "server", settings), as_json=json)
 
 
 def metadata(
@@ -211,7 +235,7 @@ def backup(
 
     settings = BackupSettings(int(gigabytes * 1e9), size, rate, rounds, plain_s)
     with bench_process(folder, settings_for(size)) as (process, bench):
-        print_measured(lambda: run_measurement(measure_backup(process, bench, settings)), as_json=json)
+        print_measurement(measure_backup(process, bench, settings), as_json=json)
 
 
 def mailbox_restart(
@@ -227,7 +251,7 @@ def mailbox_restart(
 
     settings = RestartSettings(mailboxes, messages, size)
     with bench_process(folder, settings_for(size)) as (process, _):
-        print_measured(lambda: run_measurement(measure_restart(process, settings)), as_json=json)
+        print_measurement(measure_restart(process, settings), as_json=json)
 
 
 def mailbox_peers(
@@ -275,7 +299,9 @@ def append_peers(
 
 def compare(
     commit: Annotated[str, typer.Argument(help="Commit with which this checkout is compared.")],
-    benchmarks: Annotated[list[str], typer.Argument(help="Names of benchmarks, also of tidelog bench.")],
+    benchmarks: Annotated[
+        list[str], typer.Argument(help="Names of benchmarks, also of tidelog bench; quote a name with its options.")
+    ],
     *,
     pairs: Annotated[int, typer.Option(min=1, help="Number of runs of each tree.")] = 9,
     min_rate: Annotated[float, typer.Option(min=0, help="Smallest accepted ratio of a rate.")] = 0.97,
@@ -286,7 +312,7 @@ def compare(
     """Compare benchmarks in this checkout with an earlier commit, by turns; fail if a median ratio misses its limit."""
     from benchmarks.compare import CompareSettings, measure_compare, missed
 
-    if unknown := sorted(set(benchmarks) - set(COMPARABLE)):
+    if unknown := sorted({benchmark.partition(" ")[0] for benchmark in benchmarks} - set(COMPARABLE)):
         raise CommandError(
             f"unknown benchmark '{unknown[0]}': expected some of {', '.join(COMPARABLE)}", ExitCode.USAGE
         )

@@ -6,6 +6,7 @@ both trees one after the other, in alternating order, so that a machine that bec
 
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ class CompareSettings:
 
     Attributes:
         commit: Commit with which this checkout is compared.
-        benchmarks: Names of benchmarks, of ``python -m benchmarks`` or of ``tidelog bench``.
+        benchmarks: Names of benchmarks, of ``python -m benchmarks`` or of ``tidelog bench``; options may follow a name.
         pairs: Number of runs of each tree.
         min_rate: Smallest accepted ratio of a rate of this checkout to that of the commit.
         max_latency: Greatest accepted ratio of a median latency.
@@ -72,7 +73,7 @@ def measure_compare(folder: Path, settings: CompareSettings) -> Sequence[Report]
             found: dict[Path, dict[tuple[str, str], float]] = {_CHECKOUT: {}, commit: {}}
             for benchmark in settings.benchmarks:
                 for tree in (_CHECKOUT, commit)[:: 1 if number % 2 else -1]:
-                    found[tree] |= _run(tree, (*programs[tree, benchmark], benchmark), folder)
+                    found[tree] |= _run(tree, programs[tree, benchmark], folder)
                     advance(1)
             pairs.append((found[_CHECKOUT], found[commit]))
     return list(reports_of(pairs, settings))
@@ -113,15 +114,16 @@ def missed(reports: Sequence[Report], settings: CompareSettings) -> Sequence[str
 
 
 def program_of(tree: Path, benchmark: str, *, of: str) -> Sequence[str]:
-    """Return the arguments of the interpreter that run a benchmark in a tree, without the name of the benchmark.
+    """Return the arguments of the interpreter that run a benchmark in a tree.
 
     Raises:
         CommandError: The tree, whose name is ``of``, has no such benchmark.
     """
     for program in _PROGRAMS:
-        asked = _start(tree, (*program, benchmark, "--help"), tree, stderr=subprocess.DEVNULL)
+        arguments = (*program, *shlex.split(benchmark))
+        asked = _start(tree, (*arguments, "--help"), tree, stderr=subprocess.DEVNULL)
         if asked.returncode == 0:
-            return program
+            return arguments
     raise CommandError(f"{of} has no benchmark '{benchmark}'", ExitCode.USAGE)
 
 
@@ -144,7 +146,9 @@ def _run(tree: Path, program: Sequence[str], folder: Path) -> dict[tuple[str, st
     """Return the figures that a benchmark prints in a tree."""
     result = _start(tree, (*program, "--json", "--folder", str(folder)), folder)
     if result.returncode:
-        raise CommandError(f"the benchmark '{program[-1]}' of {tree} ended with the exit code {result.returncode}")
+        raise CommandError(
+            f"the benchmark '{shlex.join(program)}' of {tree} ended with the exit code {result.returncode}"
+        )
     figures: dict[tuple[str, str], float] = {}
     for line in result.stdout.splitlines():
         figures |= figures_of(json.loads(line))

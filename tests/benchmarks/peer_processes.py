@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tidelog_cli.exit_codes import CommandError
 from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.etcd import free_port
+from tidelog_testing.servers.ports import free_port
 
 _HERE: Final = Path(__file__).parent
 _CONNECT_WITHIN_S: Final = 60.0

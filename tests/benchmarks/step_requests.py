@@ -18,17 +18,11 @@ from tidelog.v1 import message_pb2
 from tidelog.v1 import token_service_pb2 as tokens
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog.wire import protowire
-from tidelog_server.core.limits import (
-    MAX_API_REQUEST_BYTES,
-    MAX_CHANNELS_PER_REQUEST,
-    MAX_JOURNAL_LABELS_BYTES,
-    MAX_JOURNALS_PER_REQUEST,
-    MAX_MAILBOX_BATCH,
-    MAX_MESSAGE_HEADERS,
-    MAX_OPEN_BROADCASTS,
-    MAX_SELECTOR_TERMS,
-)
-from tidelog_server.rpc.web.api import ROUTES
+from tidelog_server.core.limits import MAX_CHANNELS_PER_REQUEST, MAX_MAILBOX_BATCH, MAX_OPEN_BROADCASTS
+from tidelog_server.core.message_checks import MAX_MESSAGE_HEADERS
+from tidelog_server.journals.labels import MAX_JOURNAL_LABELS_BYTES
+from tidelog_server.rpc.services.journals import MAX_JOURNALS_PER_REQUEST, MAX_SELECTOR_TERMS
+from tidelog_server.rpc.web.api import MAX_API_REQUEST_BYTES, ROUTES
 
 LARGEST_BYTES: Final = (5 << 20) - 4_096
 """The transport refuses more: ``limits.max_batch_bytes`` and 1 MiB."""
@@ -220,7 +214,7 @@ def http_requests() -> Iterator[tuple[str, str, str, bytes, str]]:
         what: json.dumps(each, separators=(",", ":")).encode()[:MAX_API_REQUEST_BYTES] for what, each in arrays.items()
     }
     for route in ROUTES:
-        path = "/".join(NAME if "{" in each else each for each in route.segments)
+        path = "/".join(NAME if "{" in each else each for each in route.path.split("/"))
         for what, content in contents.items() if route.has_content else [("no content", b"")]:
             yield route.verb, path, what, content, "application/json"
     form = b"&".join([b"a="] * 1_300)

@@ -54,7 +54,7 @@ _WITHIN_S: Final = 20.0
 _MEMBERS: Final = 64
 _QUIET_S: Final = 0.05
 # Calls that would stop the measurement, or are made by nodes of a cluster.
-_LEFT_OUT: Final = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
+_LEFT_OUT: Final = ("grpc.channelz.v1.Channelz", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 
 
 class StepSettings(NamedTuple):

@@ -46,7 +46,7 @@ def append(client: Client) -> dict[str, object]:
     try:
         client.append("old/0", b"never", expected_last_tick=first.last_tick)
     except tidelog.LastTickMismatchError as error:
-        refused = type(error).__name__
+        refused = f"{type(error).__name__} {error.effect} {sorted(error.values)}"
     opened = client.open_producer("old/1", "old-producer")
     numbered = ProducerSequence("old-producer", 1, opened.epoch)
     again = [client.append("old/1", b"numbered", producer=numbered) for _ in range(2)]

@@ -18,10 +18,9 @@ import psycopg
 import pytest
 
 from tidelog import AsyncClient, Client
-from tidelog.admin.journal_types import JournalUpsert
 from tidelog.errors import InvalidRequestError, TransactionStateError, UnavailableError
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
+from tidelog.gazette.messages import AckIntent
 from tidelog.gazette.stores import (
     AsyncCheckpointStore,
     AsyncSqliteCheckpointStore,
@@ -32,6 +31,7 @@ from tidelog.gazette.stores import (
 from tidelog.gazette.stores.on_tidelog import COMMITS_PER_TRIM, POSITIONS_PER_TRANSACTION, moved_positions
 from tidelog.gazette.stores.postgres import AsyncPostgresCheckpointStore
 from tidelog.gazette.uuids import new_producer_id
+from tidelog.journals.types import JournalUpsert
 from tidelog.testing import TestServer, start_server
 from tidelog.tick import Tick
 from tidelog_testing.parts.checkpoint_stores import PostgresStores, SqliteStores, StoreKind, TidelogStores
@@ -212,8 +212,7 @@ async def test_a_name_is_required(stores: StoreKind) -> None:
         stores.new("")
 
 
-async def test_postgres_takes_over_from_an_instance_in_the_middle_of_a_transaction(postgres: PostgresProcess) -> None:
-    stores = PostgresStores(postgres, is_synchronous=False)
+async def check_takeover(stores: StoreKind) -> None:
     async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
         await earlier.acquire()
         await stores.write(await earlier.begin(), "of the earlier")
@@ -223,6 +222,10 @@ async def test_postgres_takes_over_from_an_instance_in_the_middle_of_a_transacti
         await stores.write(await later.begin(), "of the later")
         await later.commit(saved(b"of the later"))
     assert await stores.keys() == ["of the later"]
+
+
+async def test_postgres_takes_over_from_an_instance_in_the_middle_of_a_transaction(postgres: PostgresProcess) -> None:
+    await check_takeover(PostgresStores(postgres, is_synchronous=False))
 
 
 async def test_sqlite_takes_over_after_the_transaction_of_an_instance(tmp_path: Path) -> None:
@@ -315,15 +318,7 @@ async def test_tidelog_takes_over_from_an_instance_in_the_middle_of_a_transactio
     async with AsyncClient(tidelog_server.endpoint) as client:
         stores = TidelogStores(client, None, f"test{next(NUMBERS)}")
         await stores.open()
-        async with aclosing(stores.new()) as earlier, aclosing(stores.new()) as later:
-            await earlier.acquire()
-            await stores.write(await earlier.begin(), "of the earlier")
-            assert await later.acquire() == Checkpoint()
-            with pytest.raises(ConsumerFencedError):
-                await earlier.commit(saved(b"too late"))
-            await stores.write(await later.begin(), "of the later")
-            await later.commit(saved(b"of the later"))
-        assert await stores.keys() == ["of the later"]
+        await check_takeover(stores)
 
 
 async def test_tidelog_deletes_old_checkpoints(tidelog_server: TestServer) -> None:

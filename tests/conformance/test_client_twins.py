@@ -30,10 +30,12 @@ PAIRS = [
 ]
 # Used internally by the synchronous twin and by other packages of the client.
 INTERNAL = {
-    "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
-    "within",
-    "append_numbered", "put", "fetch_response", "feed", "settle", "take",
+    "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_core", "scan_one",
+    "reach", "within",
+    "append_numbered", "put", "found", "fetch_response", "feed", "settle", "take",
 }  # fmt: skip
+# Libraries read it by calls that block.
+SYNCHRONOUS = {"to_arrow_reader"}
 RENAMED = {"aclose": "close"}
 
 
@@ -41,7 +43,7 @@ def public_members(kind: type) -> dict[str, object]:
     return {
         RENAMED.get(name, name): member
         for name, member in inspect.getmembers(kind)
-        if not name.startswith("_") and name not in INTERNAL
+        if not name.startswith("_") and name not in INTERNAL | SYNCHRONOUS
     }
 
 

@@ -1,6 +1,7 @@
 """Every log store fulfils the contract of ``storage.log_store``.
 
-Method: the same tests on each implementation; RocksDB on a real disk.
+Method: the same tests on each implementation; RocksDB on a real disk, and the engine store over a log in a folder and
+in Kafka. After each test of the latter, what it left is compared with what the log alone has.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,6 @@ from tidelog_server.storage.format.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
-from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.txn.rows import APP_COMMITS, FLOORS, OUTCOMES
 from tidelog_testing.parts.entries import (
     END,
@@ -42,13 +42,12 @@ from tidelog_testing.parts.entries import (
     run_of_entries,
     staged_batch,
 )
+from tidelog_testing.parts.log_stores import KINDS, store_of_kind
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogStore]:
-    opened: LogStore = MemoryLogStore() if request.param == "memory" else open_rocksdb_log_store(tmp_path / "store")
-    yield opened
-    opened.close()
+    yield from store_of_kind(request, tmp_path)
 
 
 def ticks_of(entries: list[Entry]) -> list[int]:
@@ -56,7 +55,7 @@ def ticks_of(entries: list[Entry]) -> list[int]:
 
 
 def test_the_name_tells_the_kind(store: LogStore) -> None:
-    assert store.wal_name in {"memory", "rocksdb"}
+    assert store.wal_name in {"memory", "rocksdb", "engine"}
 
 
 def test_a_new_vchannel_is_empty(store: LogStore) -> None:
@@ -246,6 +245,13 @@ def test_a_trim_below_an_earlier_one_changes_nothing(store: LogStore) -> None:
     store.write(run_of_entries(1, 5))
     tail = store.trim(1, FIRST_TICK + 25)
     assert store.trim(1, FIRST_TICK + 12) == tail
+
+
+def test_trims_of_several_vchannels_are_those_of_each(store: LogStore) -> None:
+    store.create_vchannels([1, 2, 3])
+    store.write([new_entry(each, tick) for each in (1, 2) for tick in (100, 200, 300)])
+    assert store.trim_all({1: 150, 2: END, 3: 500}) == {each: store.tail(each) for each in (1, 2, 3)}
+    assert [ticks_of(store.read(each, 0, END, 1 << 20)) for each in (1, 2, 3)] == [[200, 300], [], []]
 
 
 def test_a_trim_of_an_empty_vchannel_changes_nothing(store: LogStore) -> None:

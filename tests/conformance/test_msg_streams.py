@@ -440,7 +440,7 @@ async def test_what_cannot_be_read_is_told_until_it_can_or_is_left_out(
         await broker.append(channel, Message(b"\xff", type=MsgType.INSERT))
         await stream.produce(pack(3))
         error = await _until_error(stream, MalformedMessageError)
-        assert f"of {channel}; " in error.__notes__[0]
+        assert f"of {channel}; " in error.__notes__[-1]
         assert isinstance(error, MsgStreamError)
         if error.position is None:
             # A time-tick stream without ticks of the log: messages before it may be in no pack yet.

@@ -25,8 +25,10 @@ from tidelog_server.metadata.store import (
     Watched,
 )
 from tidelog_server.runtime.clock import SystemClock
+from tidelog_testing.parts.waiting import eventually, until
 from tidelog_testing.servers.certificates import Authority, make_pair
-from tidelog_testing.servers.etcd import EtcdProcess, free_port
+from tidelog_testing.servers.etcd import EtcdProcess
+from tidelog_testing.servers.ports import free_port
 
 NewStore = Callable[[], SharedMetadataStore]
 
@@ -53,12 +55,6 @@ async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 async def next_of(changes: AsyncIterator[Watched]) -> Watched:
     async with asyncio.timeout(60):
         return await anext(changes)
-
-
-async def until_gone(store: SharedMetadataStore, key: str) -> None:
-    async with asyncio.timeout(60):
-        while await store.get(key) is not None:
-            await asyncio.sleep(0.02)
 
 
 # -- Watches -----------------------------------------------------------------------------------------------
@@ -97,7 +93,7 @@ async def test_a_key_ends_with_its_lease(new_store: NewStore) -> None:
     lease_id, ttl_s = await store.grant_lease(2)
     assert ttl_s >= 2
     await store.commit([Put("a", b"", 0, lease_id=lease_id), Put("stays", b"", 0)])
-    await until_gone(store, "a")
+    await eventually(lambda: store.get("a"), lambda found: found is None)
     assert await store.get("stays") is not None
     assert await store.renew_lease(lease_id) == 0
     await store.revoke_lease(lease_id)
@@ -209,9 +205,7 @@ async def test_a_commit_waits_for_an_etcd_that_is_away_and_is_made_once(tmp_path
         before = await store.commit([Put("n", b"0", 0)])
         etcd.kill()
         waiting = asyncio.ensure_future(store.commit([Put("n", b"1", before)]))
-        async with asyncio.timeout(60):
-            while not store.silent_s:
-                await asyncio.sleep(0.01)
+        await until(lambda: store.silent_s > 0)
         assert not waiting.done()
         await asyncio.to_thread(etcd.start)
         async with asyncio.timeout(60):
@@ -235,9 +229,7 @@ async def test_a_closed_store_lets_nobody_wait(tmp_path: Path) -> None:
         await store.commit([Put("a", b"", 0)])
         etcd.kill()
         waiting = asyncio.gather(store.get("a"), store.commit([Put("b", b"", 0)]), return_exceptions=True)
-        async with asyncio.timeout(60):
-            while not store.silent_s:
-                await asyncio.sleep(0.01)
+        await until(lambda: store.silent_s > 0)
         await store.close()
         async with asyncio.timeout(60):
             assert all(isinstance(each, Exception) for each in await waiting)
@@ -287,9 +279,7 @@ async def test_tls_with_a_certificate_of_our_own(tmp_path: Path) -> None:
 
         refused = an_etcd_store(etcd, ca_file=authority.ca, cert_file=unknown[0], key_file=unknown[1])
         waiting = asyncio.ensure_future(refused.get("a"))
-        async with asyncio.timeout(60):
-            while not refused.silent_s:
-                await asyncio.sleep(0.01)
+        await until(lambda: refused.silent_s > 0)
         await refused.close()
         with pytest.raises(Exception, match="closed"):
             await waiting

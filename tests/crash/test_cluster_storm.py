@@ -11,19 +11,19 @@ Promises of docs/reference/guarantees.md: G43, G44, G45, G46.
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tidelog_testing.loads.cluster_storm import ClusterStorm
 from tidelog_testing.oracles.history import Outcome, shown
+from tidelog_testing.parts.soaks import Recorder, soak
 from tidelog_testing.servers.etcd import needs_etcd
 
 pytestmark = [pytest.mark.crash, needs_etcd]
 
 
-async def run(folder: Path, *, seconds: float, min_troubles: int, record: Callable[[str, object], None]) -> None:
+async def run(folder: Path, *, seconds: float, min_troubles: int, record: Recorder) -> None:
     seed = random.randrange(1 << 32)
     async with ClusterStorm(folder, seed) as storm:
         troubles: list[str] = []
@@ -47,15 +47,8 @@ async def run(folder: Path, *, seconds: float, min_troubles: int, record: Callab
         record(name, value)
 
 
-async def test_a_cluster_keeps_its_promises_in_a_short_storm(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize(("seconds", "min_troubles"), [(12, 2), soak(600, 60, timeout_s=1_200)])
+async def test_a_cluster_keeps_its_promises_in_a_storm(
+    tmp_path: Path, seconds: float, min_troubles: int, record_property: Recorder
 ) -> None:
-    await run(tmp_path, seconds=12, min_troubles=2, record=record_property)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_200)
-async def test_a_cluster_keeps_its_promises_in_a_storm_of_ten_minutes(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    await run(tmp_path, seconds=600, min_troubles=60, record=record_property)
+    await run(tmp_path, seconds=seconds, min_troubles=min_troubles, record=record_property)

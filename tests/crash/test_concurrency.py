@@ -8,13 +8,13 @@ Promises of docs/reference/guarantees.md: G6, G8, G9.
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tidelog_testing.loads.workload import Load, create_channel, read_all
 from tidelog_testing.oracles.history import Following, History, Outcome, check, shown
+from tidelog_testing.parts.soaks import Recorder, soak
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -47,14 +47,8 @@ async def crowd(folder: Path, chance: random.Random, load_s: float) -> str:
     )
 
 
+@pytest.mark.parametrize(("seed", "load_s"), [(0, 3.0), soak(1, 60.0)])
 async def test_many_producers_and_followers_lose_and_repeat_nothing(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, seed: int, load_s: float, record_property: Recorder
 ) -> None:
-    record_property("measured", await crowd(tmp_path / "log", random.Random(0), load_s=3.0))
-
-
-@pytest.mark.soak
-async def test_many_producers_and_followers_lose_and_repeat_nothing_for_a_minute(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    record_property("measured", await crowd(tmp_path / "log", random.Random(1), load_s=60.0))
+    record_property("measured", await crowd(tmp_path / "log", random.Random(seed), load_s=load_s))

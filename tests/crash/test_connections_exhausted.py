@@ -21,6 +21,8 @@ import pytest
 from benchmarks.attacks.connections import is_gone
 from tidelog import AsyncClient, TlsOptions
 from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS, STORE_FILES
+from tidelog_testing.parts.soaks import soak
+from tidelog_testing.parts.waiting import until
 from tidelog_testing.servers.certificates import Authority
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
@@ -127,9 +129,7 @@ async def hold_out(folder: Path, files: int, *, is_secured: bool, new_tables: in
             before = tables(folder / "log")
             stranger = Stranger(server, files + 200)
             holding = asyncio.ensure_future(stranger.hold())
-            async with asyncio.timeout(_WITHIN_S):
-                while stranger.opened < files + 200:
-                    await asyncio.sleep(_LOOK_AGAIN_S)
+            await until(lambda: stranger.opened >= files + 200)
             acknowledged = await append_until_tables(client, folder / "log", before + new_tables)
             assert server.code is None, server.errors
             assert not holding.done()
@@ -158,17 +158,11 @@ def alive(url: str, authority: Authority | None) -> bytes:
 
 
 @pytest.mark.parametrize("is_secured", [True, False], ids=["secured", "plaintext"])
-async def test_connections_never_take_the_stores_descriptors(tmp_path: Path, is_secured: bool) -> None:
-    await hold_out(tmp_path, 1_024, is_secured=is_secured, new_tables=2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("is_secured", [True, False], ids=["secured", "plaintext"])
-@pytest.mark.parametrize("files", [1_024, 4_096])
-async def test_connections_never_take_the_stores_descriptors_for_long(
-    tmp_path: Path, files: int, is_secured: bool
+@pytest.mark.parametrize(("files", "new_tables"), [(1_024, 2), soak(1_024, 20), soak(4_096, 20)])
+async def test_connections_never_take_the_stores_descriptors(
+    tmp_path: Path, files: int, new_tables: int, is_secured: bool
 ) -> None:
-    await hold_out(tmp_path, files, is_secured=is_secured, new_tables=20)
+    await hold_out(tmp_path, files, is_secured=is_secured, new_tables=new_tables)
 
 
 async def test_the_http_port_has_a_limit_of_its_own_and_still_answers(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from tidelog_testing.faults.damage import (
 from tidelog_testing.oracles.judge import CHANGED, HARMLESS, REFUSED, Judge
 from tidelog_testing.oracles.whole_store import Facts, facts_of, is_complete, whole_store
 from tidelog_testing.parts.entries import run_of_entries
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 PATTERNS = ("*.log", "*.sst", "*.blob", "../HEAD", "MANIFEST-*", "CURRENT", "OPTIONS-*")
@@ -255,7 +256,7 @@ async def outcome_of(folder: Path, expected: Facts) -> str:
 
 
 def sweep_servers(
-    whole: tuple[Path, Facts], scratch: Path, wanted: list[tuple[str, Damage]], record: Callable[[str, object], None]
+    whole: tuple[Path, Facts], scratch: Path, wanted: list[tuple[str, Damage]], record: Recorder
 ) -> Counter[str]:
     """Start a server for each damage; count the outcomes."""
     outcomes: Counter[str] = Counter()
@@ -273,7 +274,7 @@ def sweep_servers(
 
 @pytest.mark.crash
 def test_a_server_refuses_a_damaged_folder_untouched_or_answers_completely(
-    whole: tuple[Path, Facts], tmp_path: Path, record_property: Callable[[str, object], None]
+    whole: tuple[Path, Facts], tmp_path: Path, record_property: Recorder
 ) -> None:
     every = list(damages(whole[0]))
     # A block of rows of each table, and so of each family; and a sample of everything.
@@ -287,7 +288,7 @@ def test_a_server_refuses_a_damaged_folder_untouched_or_answers_completely(
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_a_server_refuses_any_damaged_folder_untouched_or_answers_completely(
-    whole: tuple[Path, Facts], tmp_path: Path, record_property: Callable[[str, object], None]
+    whole: tuple[Path, Facts], tmp_path: Path, record_property: Recorder
 ) -> None:
     every = list(damages(whole[0]))
     assert len(every) >= 200

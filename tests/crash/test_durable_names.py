@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.runtime.python_path import python_path
+from tidelog_cli.child_environment import python_path
 from tidelog_testing.faults.system_faults import require_strace
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]

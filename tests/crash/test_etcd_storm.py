@@ -21,6 +21,7 @@ import pytest
 
 from tidelog import AsyncClient, TidelogError
 from tidelog_testing.faults.fault_proxy import FaultProxy
+from tidelog_testing.parts.soaks import Recorder, soak
 from tidelog_testing.servers.etcd import EtcdProcess, needs_etcd
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
@@ -121,7 +122,7 @@ class EtcdStorm:
         return f"cut off {len(proxies)} for {seconds:.1f}s"
 
 
-async def run(folder: Path, *, seconds: float, min_outages: int, record: Callable[[str, object], None]) -> None:
+async def run(folder: Path, *, seconds: float, min_outages: int, record: Recorder) -> None:
     seed = random.randrange(1 << 32)
     begin_s, outages = time.monotonic(), 0
     async with EtcdStorm(folder, seed) as storm:
@@ -134,15 +135,8 @@ async def run(folder: Path, *, seconds: float, min_outages: int, record: Callabl
     record("seed", seed)
 
 
+@pytest.mark.parametrize(("seconds", "min_outages"), [(20, 3), soak(600, 60, timeout_s=1_200)])
 async def test_nodes_serve_again_after_outages_of_etcd(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, seconds: float, min_outages: int, record_property: Recorder
 ) -> None:
-    await run(tmp_path, seconds=20, min_outages=3, record=record_property)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_200)
-async def test_nodes_serve_again_after_outages_of_etcd_for_ten_minutes(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    await run(tmp_path, seconds=600, min_outages=60, record=record_property)
+    await run(tmp_path, seconds=seconds, min_outages=min_outages, record=record_property)

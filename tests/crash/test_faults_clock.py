@@ -8,13 +8,13 @@ Promises of docs/reference/guarantees.md: G4, G5.
 
 import asyncio
 import random
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tidelog_testing.loads.storm import Storm
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerProcess
 from tidelog_testing.servers.skewed import SKEW_FILE
 
@@ -54,9 +54,7 @@ class Skew:
         loop.call_later(LOAD_S, server.kill)
 
 
-async def test_ticks_grow_when_the_clock_is_set_back_and_forth(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_ticks_grow_when_the_clock_is_set_back_and_forth(tmp_path: Path, record_property: Recorder) -> None:
     storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
     skew = Skew(tmp_path / "skew")
     # At the start, and while it runs.

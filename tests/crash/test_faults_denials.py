@@ -20,10 +20,12 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient
-from tidelog_server.core.limits import MIB, OPEN_SPARE_BYTES
+from tidelog_server.core.limits import MIB
 from tidelog_server.storage.format.data_folder import wal_files
+from tidelog_server.storage.recovery.open import OPEN_SPARE_BYTES
 from tidelog_testing.faults.small_disk import mounted
 from tidelog_testing.parts.grpc_calls import a_request
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -113,9 +115,7 @@ async def test_denials_do_not_fill_the_disk(disk: Path) -> None:
                 # Administration works, is audited, and frees space.
                 await client.create_token("made beside the storm", ["read:full"])
                 await writer.trim("full", everything=True)
-                async with asyncio.timeout(60):
-                    while not await appends(writer) or not has_room_to_start(disk):
-                        await asyncio.sleep(0.2)
+                await eventually(lambda: appends(writer), lambda found: found and has_room_to_start(disk))
                 for task in floods:
                     task.cancel()
                 await asyncio.gather(*floods, return_exceptions=True)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tidelog_cli.exit_codes import ExitCode
 from tidelog_testing.faults.small_disk import mounted
 from tidelog_testing.loads.workload import Load, create_channel, read_all, trim, until
 from tidelog_testing.oracles.history import History, Outcome, check, shown
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -71,9 +72,7 @@ async def resumes(load: Load) -> None:
         await load.acknowledged.wait()
 
 
-async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(
-    disk: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(disk: Path, record_property: Recorder) -> None:
     history = History()
     with ServerProcess(disk / "log", {"limits.min_free_disk_bytes": "48MiB"}) as server:
         vchannels = await create_channel(server.grpc, "full", 2)
@@ -107,7 +106,7 @@ async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(
 
 
 async def test_a_disk_that_is_full_without_warning_stops_the_server_and_loses_nothing(
-    disk: Path, record_property: Callable[[str, object], None]
+    disk: Path, record_property: Recorder
 ) -> None:
     history = History()
     with ServerProcess(disk / "log") as server:

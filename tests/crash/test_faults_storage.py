@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +24,7 @@ from tidelog_server.core.ticks import MAX_TICK
 from tidelog_testing.faults.system_faults import failing_calls, injected, injection, require_strace
 from tidelog_testing.loads.workload import Load, create_channel, read_all, until
 from tidelog_testing.oracles.history import History, Outcome, check, shown
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -119,7 +120,7 @@ async def a_disk(folder: Path) -> Disk:
 
 
 async def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_is_lost(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     disk = await a_disk(tmp_path / "log")
     for count in (1, 2, 7, 40):
@@ -128,7 +129,7 @@ async def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_is_lost(
 
 
 async def test_after_a_failed_write_of_the_log_nothing_is_acknowledged_and_nothing_is_lost(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     disk = await a_disk(tmp_path / "log")
     for error, count in (("EIO", 1), ("ENOSPC", 5), ("EDQUOT", 40)):
@@ -136,9 +137,7 @@ async def test_after_a_failed_write_of_the_log_nothing_is_acknowledged_and_nothi
     record_property("measured", await disk.survives())
 
 
-async def test_a_head_that_cannot_be_written_stops_the_server_too(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_head_that_cannot_be_written_stops_the_server_too(tmp_path: Path, record_property: Recorder) -> None:
     disk = await a_disk(tmp_path / "log")
     head = ["-P", str(disk.folder / "HEAD")]
     for calls, error, count in ((SYNCS, "EIO", 2), ("pwrite64", "ENOSPC", 1)):
@@ -149,7 +148,7 @@ async def test_a_head_that_cannot_be_written_stops_the_server_too(
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 async def test_any_of_the_first_failed_syncs_and_writes_loses_nothing(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     disk = await a_disk(tmp_path / "log")
     for count in range(1, 61):
@@ -158,9 +157,7 @@ async def test_any_of_the_first_failed_syncs_and_writes_loses_nothing(
     record_property("measured", await disk.survives())
 
 
-async def test_a_start_during_which_the_disk_fails_loses_nothing(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_start_during_which_the_disk_fails_loses_nothing(tmp_path: Path, record_property: Recorder) -> None:
     disk = await a_disk(tmp_path / "log")
     load = Load(disk.history, disk.vchannels, random.Random(0), unaries=0)
     with ServerProcess(disk.folder) as server:

@@ -10,7 +10,6 @@ Promises of docs/reference/guarantees.md: G26, G28, G29.
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +17,9 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, BroadcastResult, BroadcastState, ResourceKey
-from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_server.runtime.failpoints import Failpoint
+from tidelog_testing.loads.outage import InterruptedServer
+from tidelog_testing.parts.soaks import Recorder
 
 pytestmark = pytest.mark.crash
 
@@ -28,7 +28,6 @@ KEYS = ("x", "y")
 _SENDERS = 4
 _STORE_POINTS = (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK)
 _POINTS = [*(point for point in Failpoint if point.startswith("broadcast")), *_STORE_POINTS]
-_KILLED = -9
 
 
 @dataclass
@@ -132,13 +131,12 @@ async def follow(client: AsyncClient, seen: list[int]) -> None:
 
 
 async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
-    run, seen, died_at_start = Run(random.Random(seed)), list[int](), 0
-    port = lasting_port()
-    server = ServerProcess(tmp_path / "log", port)
+    run, seen = Run(random.Random(seed)), list[int]()
+    server = InterruptedServer(tmp_path / "log")
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
     async with AsyncClient(server.grpc, timeout_s=60, connect_timeout_s=30, retry=retry) as client:
         await client.create_channel("left", vchannels=3)
@@ -150,25 +148,14 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
             for _ in range(run.chance.randint(1, 10)):
                 run.answered.clear()
                 await run.answered.wait()
-            await asyncio.to_thread(server.kill)
-            if point:
-                setting = {VARIABLE: f"{point}:{run.chance.randint(1, 8)}"}
-                try:
-                    server = await asyncio.to_thread(ServerProcess, tmp_path / "log", port, setting)
-                    await asyncio.to_thread(server.wait)
-                except ServerDiedError as error:
-                    if error.code != _KILLED:
-                        raise
-                    died_at_start += 1
-            server = await asyncio.to_thread(ServerProcess, tmp_path / "log", port)
+            await server.start_again(f"{point}:{run.chance.randint(1, 8)}" if point else "")
             await holding
         run.is_over.set()
         await asyncio.gather(*senders)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
         await judge(run, client)
-        await asyncio.to_thread(server.kill)
-        server = await asyncio.to_thread(ServerProcess, tmp_path / "log", port)
+        await server.start_again()
         await judge(run, client)
         await finish(run, client)
         ticks = {result.tick: len(run.lanes[payload]) for payload, result in run.results.items()}
@@ -176,13 +163,14 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
         assert all(seen.count(tick) == count for tick, count in sorted(ticks.items())[: -_SENDERS - 1])
     await asyncio.to_thread(server.kill)
     met_again = sum(result.duplicate for result in run.results.values())
-    record_property("measured", f"{len(run.results)} broadcasts, {met_again} met again, {died_at_start} starts died")
+    record_property(
+        "measured", f"{len(run.results)} broadcasts, {met_again} met again, {server.died_at_start} starts died"
+    )
 
 
 async def test_a_wait_for_acknowledgements_goes_on_across_a_killed_server(tmp_path: Path) -> None:
     key = ResourceKey("test", "x")
-    port = lasting_port()
-    server = ServerProcess(tmp_path / "log", port)
+    server = InterruptedServer(tmp_path / "log")
     async with AsyncClient(server.grpc, retry=tidelog.Retry(base_s=0.01, cap_s=0.1)) as client:
         await client.create_channel("left", vchannels=3)
         result = await client.broadcast(LANES[:3], b"x", resource_keys=[key])
@@ -191,8 +179,7 @@ async def test_a_wait_for_acknowledgements_goes_on_across_a_killed_server(tmp_pa
             asyncio.create_task(client.wait_acked(result.broadcast_id, timeout_s=60)),
         ]
         for lane in LANES[:3]:
-            await asyncio.to_thread(server.kill)
-            server = await asyncio.to_thread(ServerProcess, tmp_path / "log", port)
+            await server.start_again()
             assert not any(task.done() for task in waiting)
             await ack(client, result.broadcast_id, lane)
 

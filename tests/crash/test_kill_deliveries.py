@@ -11,7 +11,6 @@ Promises of docs/reference/guarantees.md: G49, G50, G55.
 import asyncio
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -20,6 +19,7 @@ import pytest
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.loads.mailbox_storm import MailboxStorm
 from tidelog_testing.loads.workload import until
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 from tidelog_testing.servers.skewed import SKEW_FILE
 
@@ -114,7 +114,7 @@ async def prepared(folder: Path, seed: int) -> Weather:
 
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_a_message_is_under_one_lease_and_none_is_lost_however_the_server_dies(
-    tmp_path: Path, part: int, record_property: Callable[[str, object], None]
+    tmp_path: Path, part: int, record_property: Recorder
 ) -> None:
     weather = await prepared(tmp_path / "log", seed=part)
     for point in list(POINTS)[part::PARTS]:
@@ -125,9 +125,7 @@ async def test_a_message_is_under_one_lease_and_none_is_lost_however_the_server_
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
-async def test_a_long_storm_keeps_the_promises_of_deliveries(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_long_storm_keeps_the_promises_of_deliveries(tmp_path: Path, record_property: Recorder) -> None:
     weather = await prepared(tmp_path / "log", seed=int(time.time()))
     end_s = time.monotonic() + SOAK_S
     while time.monotonic() < end_s:

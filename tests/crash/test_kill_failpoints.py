@@ -15,22 +15,17 @@ import grpc.aio
 import pytest
 
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.loads.storm import KILLED, Storm
+from tidelog_testing.loads.storm import KILLED, NOT_HIT, Storm
 from tidelog_testing.loads.workload import create_channel, destroy_channel, open_producer, read_all, stage, trim
 from tidelog_testing.oracles.history import Outcome
+from tidelog_testing.parts.soaks import Recorder, soak
 from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
 
 DOOMED = "doomed"
-# The load has no broadcasts, groups, journals, mailboxes and blobs; their failpoints are in tests of their own.
-POINTS = [
-    point
-    for point in Failpoint
-    if not point.startswith(
-        ("broadcast", "group", "journal", "mailbox", "blob", "fold", "backup", "restore", "mid_checkpoint")
-    )
-]
+# The load has no broadcasts and checkpoints either; their failpoints are in tests of their own.
+POINTS = [point for point in Failpoint if not point.startswith((*NOT_HIT, "broadcast", "mid_checkpoint"))]
 # The greatest hit at which a server dies; there are many groups, and few trims and drops.
 LAST_HIT = dict.fromkeys(Failpoint, 60) | {
     Failpoint.BEFORE_HEAD_UPDATE: 5,
@@ -133,18 +128,9 @@ async def run_all(storm: Storm, repetitions: int) -> str:
     return f"{storm.check_not_void()}; each of {points} {repetitions} times, {died_at_start.total()} during a start"
 
 
+@pytest.mark.parametrize(("seed", "repetitions"), [(None, 1), *(soak(part, 20, timeout_s=3_600) for part in range(4))])
 async def test_a_server_that_dies_at_a_failpoint_keeps_every_promise(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, seed: int | None, repetitions: int, record_property: Recorder
 ) -> None:
-    storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
-    record_property("measured", await run_all(storm, 1))
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("part", range(4))
-async def test_so_does_one_that_dies_there_many_times(
-    tmp_path: Path, part: int, record_property: Callable[[str, object], None]
-) -> None:
-    storm = Storm(tmp_path / "log", seed=part)
-    record_property("measured", await run_all(storm, 20))
+    storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32) if seed is None else seed)
+    record_property("measured", await run_all(storm, repetitions))

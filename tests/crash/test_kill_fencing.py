@@ -9,7 +9,6 @@ Promises of docs/reference/guarantees.md: G17.
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -124,9 +124,7 @@ async def judge(run: Run, server: ServerProcess) -> None:
     run.asked = run.set = token
 
 
-async def test_no_writer_gets_in_behind_its_successor_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_no_writer_gets_in_behind_its_successor_whatever_dies(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     run = Run(random.Random(seed))

@@ -25,9 +25,9 @@ from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.consumers.failpoints import Failpoint
 from tidelog.gazette.publisher import AsyncPublisher
 from tidelog_testing.loads.gazette_stage import PATIENT, StageProcess, counts, prepare
+from tidelog_testing.loads.outage import InterruptedServer
 from tidelog_testing.parts.gazette_records import Record, by_number, committed, create_journals
 from tidelog_testing.servers.postgres import PostgresProcess
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -90,7 +90,7 @@ class Storm:
     """
 
     client: AsyncClient
-    server: ServerProcess
+    server: InterruptedServer
     first: Stage
     second: Stage
     is_feeding: bool = True
@@ -145,8 +145,7 @@ class Storm:
 @asynccontextmanager
 async def storm(folder: Path, store: str) -> AsyncIterator[Storm]:
     """Start everything but the stages."""
-    settings = lasting_port()
-    server = ServerProcess(folder / "data", settings)
+    server = InterruptedServer(folder / "data")
     endpoint = server.grpc
     first_store = f"sqlite:{folder / 'first.db'}"
     running: Storm | None = None
@@ -175,14 +174,7 @@ async def storm(folder: Path, store: str) -> AsyncIterator[Storm]:
             for stage in (running.first, running.second):
                 if stage.process is not None:
                     stage.process.kill()
-            running.server.kill()
         server.kill()
-
-
-async def restart_server(running: Storm, folder: Path) -> None:
-    port = int(running.server.grpc.rpartition(":")[2])
-    await asyncio.to_thread(running.server.kill)
-    running.server = await asyncio.to_thread(ServerProcess, folder / "data", {"server.grpc_port": port})
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +200,7 @@ async def test_kills_at_every_failpoint_lose_and_repeat_nothing(tmp_path: Path, 
             setting = f"{failpoint}:1" if failpoint in once else f"{failpoint}:3"
             running.first.start(setting)
             if number % 3 == 0:
-                await restart_server(running, tmp_path)
+                await running.server.start_again()
             await asyncio.to_thread(running.first.end, is_killed=False)
             running.first.start()
             running.second.start(setting)
@@ -221,6 +213,7 @@ async def test_kills_at_every_failpoint_lose_and_repeat_nothing(tmp_path: Path, 
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_800)
 async def test_kills_at_random_for_five_minutes_lose_and_repeat_nothing(tmp_path: Path, store: str) -> None:
     randomness = random.Random(time.time_ns())
     until_s = time.monotonic() + 300
@@ -235,7 +228,7 @@ async def test_kills_at_random_for_five_minutes_lose_and_repeat_nothing(tmp_path
             await asyncio.sleep(randomness.uniform(0, 3))
             victim = randomness.choice([*stages, None])
             if victim is None:
-                await restart_server(running, tmp_path)
+                await running.server.start_again()
             for stage in stages:
                 assert stage.process is not None
                 if stage is victim or stage.process.code is not None:

@@ -10,7 +10,7 @@ Promises of docs/reference/guarantees.md: G31, G32, G33, G34.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,10 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, Message, PositionCommit, Retry
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.loads.outage import InterruptedServer
 from tidelog_testing.oracles.reads import payloads
-from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_testing.parts.soaks import Recorder, soak
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
 
@@ -141,15 +143,14 @@ async def until_consumed(client: AsyncClient) -> None:
 
 async def storm(folder: Path, seed: int, rounds: int) -> None:
     run = Run(random.Random(seed))
-    settings = lasting_port()
-    server = ServerProcess(folder, settings)
+    server = InterruptedServer(folder)
     try:
         async with load(run, server.grpc) as tasks:
             for _ in range(rounds):
                 await run.until(run.progress + run.random.randint(20, 120))
                 await asyncio.to_thread(server.kill)
                 before = dict(run.committed)
-                server = await asyncio.to_thread(ServerProcess, folder, settings)
+                await server.start_again()
                 async with AsyncClient(server.grpc) as client:
                     positions = (await client.describe_group("plain")).positions
                     assert all(tick <= positions[vchannel].next_tick for vchannel, tick in before.items())
@@ -169,19 +170,13 @@ async def storm(folder: Path, seed: int, rounds: int) -> None:
     assert Counter(run.taken) == Counter(first)
 
 
+@pytest.mark.parametrize(("seed", "rounds"), [(None, 4), *(soak(seed, 40, timeout_s=880) for seed in range(3))])
 async def test_nothing_is_lost_or_doubled_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, seed: int | None, rounds: int, record_property: Recorder
 ) -> None:
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if seed is None else seed
     record_property("seed", seed)
-    await storm(tmp_path / "log", seed, rounds=4)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(880)
-@pytest.mark.parametrize("seed", range(3))
-async def test_nothing_is_lost_or_doubled_in_many_rounds(tmp_path: Path, seed: int) -> None:
-    await storm(tmp_path / "log", seed, rounds=40)
+    await storm(tmp_path / "log", seed, rounds=rounds)
 
 
 @pytest.mark.parametrize("point", [point for point in Failpoint if point.startswith("group")])
@@ -208,6 +203,7 @@ async def test_a_group_is_made_or_destroyed_wholly_once_it_is_asked_again(tmp_pa
             assert [group.name async for group in client.list_groups()] == ["kept"]
 
 
+@pytest.mark.not_on_engine(reason="opens a store on RocksDB itself")
 def test_a_start_refuses_positions_without_a_group(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with ServerProcess(folder) as server, tidelog.Client(server.grpc) as client:

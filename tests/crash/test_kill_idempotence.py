@@ -8,7 +8,6 @@ Promises of docs/reference/guarantees.md: G18, G19.
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +16,10 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, AsyncProducer, AsyncTicket, ProducerSequence
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.loads.outage import InterruptedServer
 from tidelog_testing.oracles.reads import payloads
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.parts.soaks import Recorder
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 
@@ -106,9 +107,7 @@ async def judge(run: Run, server: ServerProcess) -> None:
                 assert place != vchannel or where[batch(name, number)[0]] == tick
 
 
-async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     run = Run(random.Random(seed))
@@ -152,13 +151,12 @@ async def send_on(producer: AsyncProducer, sending: Sending, name: str, is_over:
 
 
 async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there_once(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     chance = random.Random(seed)
-    port = lasting_port()
-    server = ServerProcess(tmp_path / "log", port)
+    server = InterruptedServer(tmp_path / "log")
     is_over = asyncio.Event()
     sendings = {f"p{index}": Sending(VCHANNELS[index % 2]) for index in range(4)}
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
@@ -174,12 +172,7 @@ async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there
             while not sending.tickets:
                 await asyncio.sleep(0)
             await sending.tickets[-1]
-            await asyncio.to_thread(server.kill)
-            setting = {VARIABLE: f"{point}:{chance.randint(1, 30)}"} if point else {}
-            server = ServerProcess(tmp_path / "log", port, env=setting)
-            if point:
-                await asyncio.to_thread(server.wait)
-                server = ServerProcess(tmp_path / "log", port)
+            await server.start_again(f"{point}:{chance.randint(1, 30)}" if point else "")
         is_over.set()
         await asyncio.gather(*load)
         for producer in producers.values():

@@ -15,8 +15,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, Retry
-from tidelog.admin.journal_types import JournalChange, JournalDelete, JournalUpsert
-from tidelog.admin.labels import LabelSet
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalChange, JournalDelete, JournalUpsert
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.servers.processes import ServerProcess

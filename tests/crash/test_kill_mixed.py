@@ -9,7 +9,6 @@ Promises of docs/reference/guarantees.md: G1.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,24 +16,24 @@ import pytest
 import tidelog
 from tidelog import AsyncClient
 from tidelog.txn import transaction as _transaction
-from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_server.runtime.failpoints import Failpoint
 from tidelog_testing.loads.mixed_load import Log, Record, check, prepare, read_log, run_load
-from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_testing.loads.outage import InterruptedServer
+from tidelog_testing.loads.storm import NOT_HIT
+from tidelog_testing.parts.soaks import Recorder
 
 pytestmark = pytest.mark.crash
 
-# This load has no trims, drops, backups, groups, journals or mailboxes.
+# This load has no trims, drops and checkpoints either.
 POINTS = [
     point
     for point in Failpoint
-    if point not in {Failpoint.MID_TRIM, Failpoint.MID_DROP, Failpoint.MID_CHECKPOINT}
-    and not point.startswith(("group", "journal", "mailbox", "blob", "fold", "backup", "restore"))
+    if point not in {Failpoint.MID_TRIM, Failpoint.MID_DROP, Failpoint.MID_CHECKPOINT} and not point.startswith(NOT_HIT)
 ]
 # The greatest hit at which a server dies; there are many groups, and few of the others.
 _LAST_HIT = dict.fromkeys(Failpoint, 4) | dict.fromkeys(
     (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK), 40
 )
-_KILLED = -9
 _MAX_ACKS = 15
 _LARGE_BYTES = 1_000
 
@@ -45,33 +44,16 @@ class Storm:
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
         self.record = record
-        self.port = lasting_port()
-        self.server = ServerProcess(folder, self.port)
+        self.server = InterruptedServer(folder)
         self.rounds = 0
-        self.died_at_start = 0
 
     async def die(self, point: Failpoint | None) -> None:
         """Run the load for a while, then kill the server, at a failpoint if one is given, and start another."""
         for _ in range(self.record.random.randint(1, _MAX_ACKS)):
             self.record.acknowledged.clear()
             await self.record.acknowledged.wait()
-        await asyncio.to_thread(self.server.kill)
-        if point:
-            await self._die_at(point)
-        self.server = await asyncio.to_thread(ServerProcess, self.folder, self.port)
+        await self.server.start_again(f"{point}:{self.record.random.randint(1, _LAST_HIT[point])}" if point else "")
         self.rounds += 1
-
-    async def _die_at(self, point: Failpoint) -> None:
-        setting = {VARIABLE: f"{point}:{self.record.random.randint(1, _LAST_HIT[point])}"}
-        try:
-            server = await asyncio.to_thread(ServerProcess, self.folder, self.port, setting)
-        except ServerDiedError as error:
-            # What a start completes also hits some of the points.
-            if error.code != _KILLED:
-                raise
-            self.died_at_start += 1
-            return
-        assert await asyncio.to_thread(server.wait) == _KILLED, server.errors
 
     async def judge(self, client: AsyncClient) -> Log:
         """Fail if the log contradicts the record."""
@@ -103,15 +85,13 @@ async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> st
         record.is_over.set()
         await load
         await storm.judge(client)
-        await asyncio.to_thread(storm.server.kill)
-        storm.server = await asyncio.to_thread(ServerProcess, folder, storm.port)
+        await storm.server.start_again()
         log = await storm.judge(client)
     await asyncio.to_thread(storm.server.kill)
     outcomes = Counter(f"{each.kind} {each.outcome}" for each in record.operations.values())
     counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
-    text = (
-        f"seed {seed}: {storm.rounds} rounds, {storm.died_at_start} starts died, {sum(map(len, log.values()))} messages"
-    )
+    died, messages = storm.server.died_at_start, sum(map(len, log.values()))
+    text = f"seed {seed}: {storm.rounds} rounds, {died} starts died, {messages} messages"
     for kind in ("append", "numbered", "transaction", "broadcast"):
         assert outcomes[f"{kind} ok"], f"void: {text}: {counts}"
     return f"{text}: {counts}"
@@ -123,9 +103,7 @@ def stages_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
 
 
-async def test_every_promise_is_kept_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_every_promise_is_kept_whatever_dies(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     # A random half, because each takes two starts of a server. The long storms have all of them.
@@ -136,7 +114,5 @@ async def test_every_promise_is_kept_whatever_dies(
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(3))
-async def test_so_it_is_in_long_storms(
-    tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
-) -> None:
+async def test_so_it_is_in_long_storms(tmp_path: Path, seed: int, record_property: Recorder) -> None:
     record_property("measured", await weather(tmp_path / "log", seed, [*[None] * 12, *POINTS * 3]))

@@ -9,7 +9,6 @@ Promises of docs/reference/guarantees.md: G47.
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,8 @@ import tidelog
 from tidelog import AsyncClient
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.loads.storm import KILLED
+from tidelog_testing.parts.soaks import Recorder, soak
+from tidelog_testing.parts.waiting import until
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
@@ -99,9 +100,7 @@ async def check(endpoint: str, done: dict[int, tidelog.PreparedCommit]) -> None:
 async def until_another(run: Run, coordinator: asyncio.Future[None]) -> None:
     """Return once another version is committed."""
     before = len(run.done)
-    async with asyncio.timeout(60):
-        while len(run.done) == before and not coordinator.done():
-            await asyncio.sleep(0.005)
+    await until(lambda: len(run.done) != before or coordinator.done())
 
 
 async def run_all(folder: Path, rounds: int) -> str:
@@ -128,13 +127,8 @@ async def run_all(folder: Path, rounds: int) -> str:
     return f"{len(run.done)} versions in {run.tries} tries, {len(points)} kills"
 
 
+@pytest.mark.parametrize("repetitions", [1, soak(20, timeout_s=3_600)])
 async def test_a_version_is_there_once_whatever_dies_while_it_is_committed(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, repetitions: int, record_property: Recorder
 ) -> None:
-    record_property("measured", await run_all(tmp_path / "log", 1))
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-async def test_so_it_is_over_many_kills(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    record_property("measured", await run_all(tmp_path / "log", 20))
+    record_property("measured", await run_all(tmp_path / "log", repetitions))

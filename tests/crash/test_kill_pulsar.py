@@ -21,6 +21,7 @@ from tidelog.msgstream import (
     MsgStreamError,
     PulsarBroker,
 )
+from tidelog_testing.parts.soaks import soak
 from tidelog_testing.parts.streams import ids, pack
 from tidelog_testing.servers.pulsar import PulsarProcess
 
@@ -133,16 +134,12 @@ def check(load: Load) -> None:
         assert -1 in (before, after) or before < after
 
 
-async def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    load = await storm(tmp_path / "pulsar", kills=3, seed=24)
+@pytest.mark.parametrize(("kills", "seed"), [(3, 24), soak(10, 2_400)])
+async def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path, kills: int, seed: int) -> None:
+    load = await storm(tmp_path / "pulsar", kills=kills, seed=seed)
 
     check(load)
     assert len(load.acknowledged[0]) >= 60
-
-
-@pytest.mark.soak
-async def test_a_broker_that_is_killed_ten_times_loses_nothing(tmp_path: Path) -> None:
-    check(await storm(tmp_path / "pulsar", kills=10, seed=2_400))
 
 
 async def test_a_stream_waits_while_the_broker_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

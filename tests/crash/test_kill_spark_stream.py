@@ -12,6 +12,7 @@ all vchannels between two ticks. In the copy the batches follow each other, each
 Promises of docs/reference/guarantees.md: G11, G47.
 """
 
+import asyncio
 import json
 import random
 import threading
@@ -25,7 +26,8 @@ from pathlib import Path
 import pytest
 
 from tidelog import At, Client, TidelogError
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.loads.outage import InterruptedServer
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.spark.program import SparkProgram
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark]
@@ -38,23 +40,6 @@ PRODUCERS = 2
 
 Row = tuple[int, str, int | None]
 """Tick, payload and transaction of a message."""
-
-
-class Server:
-    """The server, killed and restarted on its folder and port."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._settings = lasting_port()
-        self._process = ServerProcess(folder, self._settings)
-        self.endpoint = self._process.grpc
-
-    def start_again(self) -> None:
-        self._process.kill()
-        self._process = ServerProcess(self._folder, self._settings)
-
-    def kill(self) -> None:
-        self._process.kill()
 
 
 class Producers:
@@ -102,14 +87,14 @@ class Producers:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[Server, Producers]]:
-    server = Server(folder)
+def running(folder: Path) -> Iterator[tuple[InterruptedServer, Producers]]:
+    server = InterruptedServer(folder)
     try:
-        with Client(server.endpoint) as client:
+        with Client(server.grpc) as client:
             client.create_channel("in.a", vchannels=2)
             client.create_channel("in.b")
             client.create_channel("copy", vchannels=2)
-        producers = Producers(server.endpoint)
+        producers = Producers(server.grpc)
         try:
             yield server, producers
         finally:
@@ -129,15 +114,15 @@ def rows_of(client: Client, vchannels: list[str]) -> list[Row]:
     return sorted(rows)
 
 
-def kill(victim: str, server: Server, query: SparkProgram) -> None:
+def kill(victim: str, server: InterruptedServer, query: SparkProgram) -> None:
     match victim:
         case "driver":
             query.start_again()
         case "server":
-            server.start_again()
+            asyncio.run(server.start_again())
         case "both":
-            query.end()
-            server.start_again()
+            query.kill()
+            asyncio.run(server.start_again())
             query.start_again()
         case worker:
             query.wait_for(f"a process {worker}", lambda: query.kill_one_of(worker) or query.code is not None)
@@ -146,8 +131,8 @@ def kill(victim: str, server: Server, query: SparkProgram) -> None:
 def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
     """Kill and judge; return a summary in one line."""
     chance = random.Random(seed)
-    with running(folder / "log") as (server, producers), Client(server.endpoint) as client:
-        arguments = [master, server.endpoint, "in.*", "copy", str(folder)]
+    with running(folder / "log") as (server, producers), Client(server.grpc) as client:
+        arguments = [master, server.grpc, "in.*", "copy", str(folder)]
         with SparkProgram("tidelog_testing.spark.copy", arguments, folder / "spark.txt") as query:
 
             def runs_or_again() -> None:
@@ -226,18 +211,14 @@ def _written(client: Client) -> int:
 
 
 @pytest.mark.timeout(1_200)
-def test_a_copy_has_each_message_once_after_kills(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_copy_has_each_message_once_after_kills(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     record_property("measured", storm("local[2,100]", tmp_path, ["pyspark.daemon", "both"], seed))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
-def test_a_copy_has_each_message_once_after_twenty_kills(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_copy_has_each_message_once_after_twenty_kills(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     victims = ["driver", "server", "both", "CoarseGrainedExecutorBackend", "pyspark.daemon", "python_streaming"]
     kills = random.Random(seed).choices(victims, [5, 4, 3, 3, 3, 2], k=20)

@@ -11,13 +11,13 @@ Promises of docs/reference/guarantees.md: G1, G2, G3, G5, G7, G8.
 
 import asyncio
 import random
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tidelog_testing.loads.storm import Storm
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -39,7 +39,7 @@ async def weather(storm: Storm, rounds: int) -> None:
 
 
 async def test_nothing_acknowledged_is_lost_however_often_the_server_is_killed(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
     await weather(storm, ROUNDS)
@@ -49,9 +49,7 @@ async def test_nothing_acknowledged_is_lost_however_often_the_server_is_killed(
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("part", range(10))
-async def test_a_long_storm_loses_nothing_either(
-    tmp_path: Path, part: int, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_long_storm_loses_nothing_either(tmp_path: Path, part: int, record_property: Recorder) -> None:
     # Why in parts: each full read grows with the log.
     storm = Storm(tmp_path / "log", seed=part)
     await weather(storm, SOAK_ROUNDS // 10)

@@ -10,9 +10,7 @@ Promises of docs/reference/guarantees.md: G21, G22, G24.
 
 import asyncio
 import random
-import signal
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +19,9 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, At, TransactionResult
 from tidelog.txn import transaction as _transaction
-from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_server.runtime.failpoints import Failpoint
+from tidelog_testing.loads.outage import InterruptedServer
+from tidelog_testing.parts.soaks import Recorder
 
 pytestmark = pytest.mark.crash
 
@@ -136,14 +135,13 @@ def judge(run: Run, found: dict[int, list[tuple[str, int, bytes]]]) -> None:
 
 
 async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
-    tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, record_property: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     run = Run(random.Random(seed))
-    port = lasting_port()
-    server = ServerProcess(tmp_path / "log", port)
+    server = InterruptedServer(tmp_path / "log")
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
     async with AsyncClient(server.grpc, connect_timeout_s=30, retry=retry) as client:
         for channel in ("debits", "credits"):
@@ -154,18 +152,7 @@ async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
             for _ in range(run.chance.randint(1, 30)):
                 run.acknowledged.clear()
                 await run.acknowledged.wait()
-            await asyncio.to_thread(server.kill)
-            if point:
-                setting = {VARIABLE: f"{point}:{run.chance.randint(1, 30)}"}
-                try:
-                    server = ServerProcess(tmp_path / "log", port, env=setting)
-                except ServerDiedError as died:
-                    # The clients reached the failpoint before the server had reported that it is ready.
-                    if died.code != -signal.SIGKILL:
-                        raise
-                else:
-                    await asyncio.to_thread(server.wait)
-            server = ServerProcess(tmp_path / "log", port)
+            await server.start_again(f"{point}:{run.chance.randint(1, 30)}" if point else "")
         run.is_over.set()
         await asyncio.gather(*movers)
         reader.cancel()

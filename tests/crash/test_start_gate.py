@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tidelog_cli.child_environment import python_path
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import STORE_TABLE_FILES
-from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.format.cluster_file import ClusterIdentity, write_identity
 from tidelog_server.storage.format.data_folder import DataFolder, lock_data_folder, wal_files
 from tidelog_server.storage.format.folder_errors import (

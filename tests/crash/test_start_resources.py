@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tidelog_cli.child_environment import python_path
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.core.limits import MIB, MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES, OPEN_SPARE_BYTES
-from tidelog_server.runtime.python_path import python_path
+from tidelog_server.core.limits import MIB
+from tidelog_server.runtime.process_limits import MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES
 from tidelog_server.storage.format.folder_errors import FolderForbiddenError, NoResourcesError
-from tidelog_server.storage.recovery.open import open_rocksdb_log_store
+from tidelog_server.storage.recovery.open import OPEN_SPARE_BYTES, open_rocksdb_log_store
 from tidelog_server.storage.rocksdb.engine import system_errno
 from tidelog_testing.faults.damage import crashed_copy, damaged, digests, filled_store
 from tidelog_testing.faults.system_faults import injected, injection, require_strace

@@ -7,7 +7,6 @@ that hold calls open and never read.
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tidelog.v1 import wal_service_pb2, wal_service_pb2_grpc
 from tidelog_testing.loads.storm import Storm
 from tidelog_testing.loads.workload import Load, columns_of, connect, create_channel, until
 from tidelog_testing.oracles.history import Outcome
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -68,7 +68,7 @@ async def stop_under_load(storm: Storm, server: ServerProcess) -> float:
 
 
 async def test_a_stop_under_load_loses_nothing_and_leaves_nothing_unknown(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Recorder
 ) -> None:
     storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
     settings = {"server.shutdown_grace_s": GRACE_S}

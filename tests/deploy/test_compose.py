@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,11 @@ from pathlib import Path
 import pytest
 
 import tidelog
+from tidelog_testing.parts.missing import missing
 from tidelog_testing.servers.compose import ComposeProcesses, as_user_of_image, read_compose
+from tidelog_testing.servers.etcd import WHY_NOT
+from tidelog_testing.servers.kafka import KafkaProcesses
+from tidelog_testing.servers.pulsar import PulsarProcess
 
 NODES = ("node-1", "node-2", "node-3")
 
@@ -82,7 +87,7 @@ def test_a_server_needs_no_capability_and_writes_to_its_volume_only(processes: C
 
 def test_the_profile_etcd_gives_three_servers_that_share_their_channels(processes: ComposeProcesses) -> None:
     if shutil.which("etcd") is None or shutil.which("etcdctl") is None:
-        pytest.skip("etcd is missing: apt-get install etcd-server etcd-client")
+        missing(WHY_NOT)
     processes.start("etcd")
     processes.wait_healthy("etcd")
     for node in NODES:
@@ -107,6 +112,52 @@ def test_the_profile_etcd_gives_three_servers_that_share_their_channels(processe
         assert left is not None
         assert 0 < float(left[1]) <= 10
         assert processes.stop(node) == 0
+
+
+def test_the_profile_kafka_gives_a_server_whose_folder_may_be_deleted(
+    processes: ComposeProcesses, tmp_path: Path
+) -> None:
+    """The broker is that of the tests, since its image is not built here."""
+    with KafkaProcesses(tmp_path / "kafka") as kafka:
+        processes.ports["kafka", 9092] = int(kafka.servers.rpartition(":")[2])
+        check_profile_of(processes, "kafka")
+
+
+def test_the_profile_pulsar_gives_a_server_whose_folder_may_be_deleted(
+    processes: ComposeProcesses, tmp_path: Path
+) -> None:
+    """As for Kafka; and the health check asks the broker itself."""
+    *command, script = processes.services["pulsar"]["healthcheck"]["test"][1:]
+    with PulsarProcess(tmp_path / "pulsar") as pulsar:
+        for number, url in ((6650, pulsar.url), (8080, pulsar.admin_url)):
+            processes.ports["pulsar", number] = int(url.rpartition(":")[2])
+        web = processes.ports["pulsar", 8080]
+        assert subprocess.run([*command, script.replace("/8080;", f"/{web};")], check=False).returncode == 0
+        check_profile_of(processes, "pulsar")
+    assert subprocess.run([*command, script.replace("/8080;", f"/{web};")], check=False).returncode != 0
+
+
+def check_profile_of(processes: ComposeProcesses, engine: str) -> None:
+    """Check that the server of a profile keeps its log in the engine, which runs."""
+    server = f"tidelog-{engine}"
+    # Each `up` runs the job.
+    for _ in range(2):
+        assert processes.run(f"{engine}-log") == 0, processes.output(f"{engine}-log")
+    processes.start(server)
+    processes.wait_ready(server)
+    with tidelog.Client(processes.endpoint(server)) as client:
+        client.create_channel("orders")
+        client.vchannel("orders").append([b"one", b"two"])
+    assert processes.stop(server) == 0
+    view = processes.volumes[f"{engine}-view"]
+    assert (view / "data" / "FORMAT").read_text().startswith("tidelog view format 1\n")
+    shutil.rmtree(view / "data")
+    processes.start(server)
+    processes.wait_ready(server)
+    with tidelog.Client(processes.endpoint(server)) as client:
+        found = [each for batch in client.vchannel("orders").scan() for each in batch.payloads]
+    assert found == [b"one", b"two"]
+    assert processes.stop(server) == 0
 
 
 def test_the_certificates_of_the_profile_tls_are_good_for_the_names_of_its_server(

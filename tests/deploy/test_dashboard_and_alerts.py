@@ -24,7 +24,7 @@ PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row
 
 
 def names_in(expression: str) -> set[str]:
-    return set(re.findall(r"\b(?:tidelog|process)_\w+\b", expression))
+    return set(re.findall(r"\b(?:tidelog|process|grpc_server)_\w+\b", expression))
 
 
 def expressions() -> Iterator[str]:
@@ -49,7 +49,7 @@ async def test_every_metric_that_dashboard_and_alerts_name_is_one_of_the_server(
 
 
 async def test_a_server_that_cannot_make_backups_does_not_export_when_the_last_one_was() -> None:
-    assert "tidelog_backup_last_success_seconds" not in await names_of_a_server(None)
+    assert "tidelog_backup_last_success_timestamp_seconds" not in await names_of_a_server(None)
 
 
 def test_the_names_in_expressions_are_found() -> None:

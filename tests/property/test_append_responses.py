@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tidelog import AppendResponse, AppendResult, At, DeliverFilter, Message, Tick, TidelogError, To
 from tidelog.read.positions import FOLLOW
-from tidelog.read.scan_plan import scan_plan
+from tidelog.read.scan_plan import scan_arguments
 from tidelog.txn.conditions import full_name
 from tidelog.wal.deliver_filters import filter_options
 from tidelog.wal.responses import AppendResponses, grouped, in_order
@@ -111,7 +111,7 @@ def test_filters_pass_together_what_each_of_them_passes(filters: list[DeliverFil
 
     options = filter_options(filters)
 
-    joined = scan_plan(At.earliest(), FOLLOW, **options).filters
+    joined = scan_arguments(At.earliest(), FOLLOW, **options).filters
     for tick in range(52):
         for message_type in range(4):
             expected = all(passes(each, tick, message_type) for each in filters)

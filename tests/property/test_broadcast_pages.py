@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
-from tidelog_server.broadcast.table import BroadcastTable, Task
+from tidelog_server.broadcast.table import MAX_TOMBSTONE_AGE_MS, BroadcastTable, Task
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState
-from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS
 
 STATES = list(BroadcastState)
 

@@ -238,7 +238,7 @@ class Model:
         """Find out which interrupted broadcasts were accepted."""
         known = {sent.broadcast_id for sent in self.sent}
         for request in requests:
-            found = node.broadcasts._table.find(request.broadcast_id)
+            found = node.broadcasts.table.find(request.broadcast_id)
             if request.broadcast_id not in known and found is not None:
                 assert isinstance(found, Task)
                 assert found.state is BroadcastState.WAIT_ACK

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.cluster.ticks import ClusterOracle
+from tidelog_server.cluster.ticks import MIN_TICK_RANGE, TICK_RANGE_AGE_S, ClusterOracle
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
-from tidelog_server.core.limits import MAX_NODES, MIN_TICK_RANGE, TICK_RANGE_AGE_S
-from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
+from tidelog_server.core.limits import MAX_NODES
+from tidelog_server.core.ticks import NO_TICK, physical_ms
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
 from tidelog_testing.parts.clocks import SteppedClock
@@ -159,7 +159,7 @@ async def test_a_barrier_is_exceeded() -> None:
     leading.lead(wire.leader)
     assert await leading.allocate(1, barrier) > barrier
     assert await leading.allocate(1) > leading.now() - 1
-    leading.open(Tick(1))
+    leading.leave_behind(1)
     assert leading.last > barrier
 
 

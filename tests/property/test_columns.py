@@ -22,7 +22,7 @@ from tidelog_server.core import errors, limits
 from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
 from tidelog_server.core.limits import Limits
 from tidelog_server.rpc.columns import checks as column_checks
-from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.checks import MAX_EVENT_TIME_MS, MIN_EVENT_TIME_MS, check
 from tidelog_server.rpc.columns.rows import decode_rows, encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView, sealed, select
 from tidelog_testing.parts.batches import Message, a_columns, batches_of_messages
@@ -65,7 +65,7 @@ def judge(columns: message_pb2.Columns, size_bytes: int) -> None:
         assert len(payload) <= LIMITS.max_message_bytes
     if columns.key_offsets:
         for key in pieces(columns.key_offsets, columns.keys, count):
-            assert len(key) <= limits.MAX_KEY_BYTES
+            assert len(key) <= column_checks.MAX_KEY_BYTES
         assert len(columns.key_validity) in {0, (count + 7) // 8}
     else:
         assert not columns.keys
@@ -79,7 +79,7 @@ def judge(columns: message_pb2.Columns, size_bytes: int) -> None:
         assert len(columns.event_time_validity) in {0, (count + 7) // 8}
         valid = client.bits(columns.event_time_validity) or [True] * count
         for (time_ms,), is_valid in zip(struct.iter_unpack("<q", columns.event_times_ms), valid, strict=False):
-            assert not is_valid or limits.MIN_EVENT_TIME_MS <= time_ms <= limits.MAX_EVENT_TIME_MS
+            assert not is_valid or MIN_EVENT_TIME_MS <= time_ms <= MAX_EVENT_TIME_MS
     else:
         assert not columns.event_time_validity
 
@@ -98,11 +98,11 @@ def judge_properties(columns: message_pb2.Columns) -> None:
         assert not key.startswith(b"_")
         value.decode()
     for message in pieces(columns.property_list_offsets, bytes(total), columns.count):
-        assert len(message) <= limits.MAX_PROPERTIES_PER_MESSAGE
+        assert len(message) <= column_checks.MAX_PROPERTIES_PER_MESSAGE
     for begin, end in pairwise(numbers(columns.property_list_offsets)):
         assert len(set(keys[begin:end])) == end - begin
         size = sum(map(len, keys[begin:end])) + sum(map(len, values[begin:end]))
-        assert size <= limits.MAX_PROPERTY_BYTES_PER_MESSAGE
+        assert size <= column_checks.MAX_PROPERTY_BYTES_PER_MESSAGE
 
 
 def is_good(columns: message_pb2.Columns) -> bool:
@@ -216,7 +216,7 @@ def test_payloads_of_small_batches_are_taken_exactly_if_numpy_would_take_them(ca
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_checks, "_has_small_payloads", lambda *_: False)
         try:
-            column_checks._check_columns(view, LIMITS)
+            check(view, 0, LIMITS, is_encoded_here=True)
         except REFUSALS:
             is_good_for_numpy = False
         else:
@@ -248,7 +248,7 @@ def test_property_keys_that_look_the_same_are_taken(monkeypatch: pytest.MonkeyPa
 
 
 def test_event_times_of_messages_without_one_may_be_anything() -> None:
-    ends = [limits.MIN_EVENT_TIME_MS, limits.MAX_EVENT_TIME_MS]
+    ends = [MIN_EVENT_TIME_MS, MAX_EVENT_TIME_MS]
 
     assert is_taken(with_times(ends))
     assert is_taken(with_times([*ends, 1 << 62, -(1 << 63)], b"\3"))
@@ -373,9 +373,9 @@ BROKEN: list[tuple[str, Callable[[], message_pb2.Columns], type[Exception], str]
      errors.MalformedColumnsError, "property_key_offsets"),
     ("keys without lists", lambda: with_fields(property_keys=b"k"), errors.MalformedColumnsError, "property_keys"),
     ("too few times", lambda: with_fields(event_times_ms=bytes(8)), errors.MalformedColumnsError, "expected 16"),
-    ("time before the year 1", lambda: with_times([0, limits.MIN_EVENT_TIME_MS - 1]), errors.MalformedColumnsError,
+    ("time before the year 1", lambda: with_times([0, MIN_EVENT_TIME_MS - 1]), errors.MalformedColumnsError,
      "is -62135596800001 at message 1, expected .* -62135596800000 to 253402300799999"),
-    ("time after the year 9999", lambda: with_times([limits.MAX_EVENT_TIME_MS + 1, 1 << 62], b"\1"),
+    ("time after the year 9999", lambda: with_times([MAX_EVENT_TIME_MS + 1, 1 << 62], b"\1"),
      errors.MalformedColumnsError, "is 253402300800000 at message 0"),
     ("key twice", lambda: with_keys([b"a"], [b"b", "é".encode(), b"b"]), errors.MalformedColumnsError,
      "the key 'b' twice in message 1"),

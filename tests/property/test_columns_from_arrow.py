@@ -122,6 +122,22 @@ def test_payloads_may_be_any_kind_of_bytes(kind: pa.DataType) -> None:
     assert decode_payloads(columns_from_arrow(pa.RecordBatch.from_pydict({"payload": payloads}))) == [b"ab", b"cd"]
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string())])
+def test_keys_may_be_views_or_a_dictionary(kind: pa.DataType) -> None:
+    keys = pa.array(["ab", None, "cd"]).cast(kind)
+    columns = columns_from_arrow(pa.RecordBatch.from_pydict({"payload": [b""] * 3, "key": keys}))
+    assert decode_keys(columns) == [b"ab", None, b"cd"]
+
+
+@pytest.mark.parametrize("make_list", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
+def test_properties_may_be_lists_of_structs(make_list: Any, text: pa.DataType) -> None:
+    kind = make_list(pa.struct([("key", text), ("value", text)]))
+    properties = pa.array([[{"key": "a", "value": "b"}, {"key": "c", "value": ""}], None, []], kind)
+    columns = columns_from_arrow(pa.RecordBatch.from_pydict({"payload": [b""] * 3, "properties": properties}).slice(0))
+    assert decode_properties(columns) == [{"a": "b", "c": ""}, {}, {}]
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
 @pytest.mark.parametrize("wrong", [(1 << 32) + 5, 1 << 32, (1 << 63) - 1])
 def test_a_type_that_32_bits_cannot_hold_is_refused_with_its_row(kind: pa.DataType, wrong: int) -> None:

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog import Client, ProducerStoppedError, ShutdownError, TidelogError
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.numbering import Numbering
 from tidelog.append.producer import AsyncProducer
 from tidelog.append.queue import Submission
 from tidelog.errors import BufferFullError
 from tidelog.gazette.sync_append import Append, JournalClient
+from tidelog.journals.types import JournalSpec
 from tidelog.transport.background import background
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import AppendTerms

@@ -18,6 +18,7 @@ from tidelog.gazette.errors import MustStartReplayError, ReplayReaderError
 from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
 from tidelog.gazette.uuids import CLOCK_UNITS_PER_SECOND
 from tidelog_testing.oracles.gazette_streams import Key, Streams, key, with_pauses, write_streams
+from tidelog_testing.parts.soaks import soak
 
 MESSAGES = 24
 EXAMPLES, SOAK_EXAMPLES = 200, 5_000
@@ -205,24 +206,14 @@ def check(run_once: Callable[[Consumer], None], examples: int, *, is_pruned: boo
 
 
 @INTERFACES
-def test_each_committed_message_is_delivered_once(run_once: Callable[[Consumer], None]) -> None:
-    check(run_once, EXAMPLES)
+@pytest.mark.parametrize("examples", [EXAMPLES, soak(SOAK_EXAMPLES)])
+def test_each_committed_message_is_delivered_once(run_once: Callable[[Consumer], None], examples: int) -> None:
+    check(run_once, examples)
 
 
 @INTERFACES
+@pytest.mark.parametrize("examples", [EXAMPLES, soak(SOAK_EXAMPLES)])
 def test_producers_that_are_forgotten_between_transactions_lose_no_message(
-    run_once: Callable[[Consumer], None],
+    run_once: Callable[[Consumer], None], examples: int
 ) -> None:
-    check(run_once, EXAMPLES, is_pruned=True)
-
-
-@pytest.mark.soak
-@INTERFACES
-def test_forgotten_producers_lose_no_message_in_many_examples(run_once: Callable[[Consumer], None]) -> None:
-    check(run_once, SOAK_EXAMPLES, is_pruned=True)
-
-
-@pytest.mark.soak
-@INTERFACES
-def test_each_committed_message_is_delivered_once_in_many_examples(run_once: Callable[[Consumer], None]) -> None:
-    check(run_once, SOAK_EXAMPLES)
+    check(run_once, examples, is_pruned=True)

@@ -1,11 +1,12 @@
 """Members of a consumer group: under all events one holder at a time, fair shares, and no epoch twice.
 
 The machine is driven as by the server: members join, leave, expire, and release revoked vchannels or not; subscriptions
-and time change. A model of every member stores the last notification.
+and time change. A model of every member has what it received: all of its holdings at first, then what has changed.
 
 Promises of docs/reference/guarantees.md: G33.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,11 +16,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tidelog_server.groups.balance import balanced
+from tidelog_server.groups.balance import moves
 from tidelog_server.groups.members import Grants, GroupMembers, Member
 
 LEASE_S = 10.0
 RELEASE_WITHIN_S = 3.0
+
+
+def balanced(
+    held: Mapping[str, str], vchannels: Mapping[str, str], members: Mapping[str, Sequence[str]], leaving: Any = ()
+) -> dict[str, str]:
+    """Return the whole assignment after the moves; holders that may not hold a vchannel do not count."""
+    may_hold = {channel: set(names) for channel, names in members.items()}
+    kept = {
+        vchannel: member
+        for vchannel, member in held.items()
+        if vchannel in vchannels and member in may_hold[vchannels[vchannel]]
+    }
+    holders: dict[str, list[str]] = {}
+    for vchannel, member in kept.items():
+        holders.setdefault(member, []).append(vchannel)
+    return kept | moves(holders, vchannels, members, leaving)
+
+
 member_names = st.sampled_from([f"m{number}" for number in range(5)])
 channel_sets = st.sets(st.sampled_from(["a", "b"]), min_size=1)
 
@@ -34,6 +53,8 @@ class Members(RuleBasedStateMachine):
         # For each vchannel, its greatest epoch so far, and the holder under it.
         self.epochs: dict[str, tuple[int, str]] = {}
         self.told: set[str] = set()
+        # For each member, what it received about its vchannels: the epoch, and whether it is revoked.
+        self.models: dict[str, dict[str, tuple[int, bool]]] = {}
 
     @initialize(a=st.integers(0, 7), b=st.integers(0, 5))
     def subscribe(self, a: int, b: int) -> None:
@@ -53,6 +74,7 @@ class Members(RuleBasedStateMachine):
     @rule(name=member_names, channels=channel_sets)
     def join(self, name: str, channels: set[str]) -> None:
         if name not in self.group.members:
+            self.models.pop(name, None)
             self.group.join(
                 Member(
                     name, "", frozenset(channels), LEASE_S, RELEASE_WITHIN_S, self.now_s + LEASE_S,
@@ -60,6 +82,20 @@ class Members(RuleBasedStateMachine):
                 )
             )  # fmt: skip
         self.rebalance()
+
+    @rule(name=member_names, joins_again=st.booleans())
+    def read(self, name: str, joins_again: bool) -> None:
+        """Tell a member what has changed, or all if it has just joined, or joins again."""
+        member = self.group.members.get(name)
+        if member is None:
+            return
+        changes = member.take_all() if joins_again or name not in self.models else member.take_changes()
+        model = {} if changes.is_complete else self.models[name]
+        for vchannel in changes.lost:
+            model.pop(vchannel, None)
+        model |= {each.vchannel: (each.epoch, each.release_by_s is not None) for each in changes.held}
+        self.models[name] = model
+        self.told.discard(name)
 
     @rule(name=member_names)
     def leave(self, name: str) -> None:
@@ -117,6 +153,23 @@ class Members(RuleBasedStateMachine):
         for vchannel, holding in self.group.holdings.items():
             assert self.group.members.get(holding.member.member_id) is holding.member
             assert self.vchannels[vchannel] in holding.member.channels
+
+    @invariant()
+    def members_that_were_told_of_all_changes_know_their_holdings(self) -> None:
+        for name, model in self.models.items():
+            member = self.group.members.get(name)
+            if member is not None and name not in self.told:
+                assert model == {
+                    vchannel: (holding.epoch, holding.release_by_s is not None)
+                    for vchannel, holding in self.group.holdings.items()
+                    if holding.member is member
+                }
+
+    @invariant()
+    def those_that_leave_are_those_that_are_revoked(self) -> None:
+        assert self.group.leaving == {
+            vchannel: holding for vchannel, holding in self.group.holdings.items() if holding.release_by_s is not None
+        }
 
     @invariant()
     def epochs_grow_with_each_holder(self) -> None:
@@ -251,3 +304,66 @@ def test_the_work_is_the_sum_of_vchannels_and_members_and_not_their_product(hold
     loads = loads_of(wanted, names.names)
     assert (min(loads.values()), max(loads.values())) == (39, 40)
     assert names.looks <= 3 * vchannels + 20 * len(names)
+
+
+class Sent(NamedTuple):
+    """What members received: responses, and the vchannels in them."""
+
+    responses: int
+    vchannels: int
+
+
+class JoiningGroup:
+    """A group whose members read what they receive and release at once what is revoked, as on a server."""
+
+    def __init__(self, vchannels: int) -> None:
+        self.group = GroupMembers()
+        self.vchannels = {f"c{number % 9}/{number}": f"c{number % 9}" for number in range(vchannels)}
+        self.stale: dict[str, Member] = {}
+        self.rebalances = 0
+        epochs = itertools.count(1)
+        self.grants = Grants(lambda: next(epochs), len)
+        self.channels = frozenset(self.vchannels.values())
+
+    def join(self, name: str) -> Sent:
+        """Add a member, and return what was sent until nothing changed any more."""
+        member = Member(name, "", self.channels, LEASE_S, RELEASE_WITHIN_S, LEASE_S, lambda: self.change(name))
+        self.group.join(member)
+        member.take_all()
+        responses = vchannels = 0
+        self.rebalance()
+        while self.stale:
+            stale, self.stale = self.stale, {}
+            for reader in stale.values():
+                changes = reader.take_changes()
+                responses, vchannels = responses + 1, vchannels + len(changes.held) + len(changes.lost)
+                for each in changes.held:
+                    if each.release_by_s is not None:
+                        self.group.release(each.vchannel, reader.member_id, each.epoch)
+            if self.stale:
+                self.rebalance()
+        return Sent(responses, vchannels)
+
+    def rebalance(self) -> None:
+        self.rebalances += 1
+        self.group.rebalance(self.vchannels, self.grants, 0.0)
+
+    def change(self, name: str) -> None:
+        self.stale[name] = self.group.members[name]
+
+
+@pytest.mark.parametrize("vchannels", [576, 2_304])
+def test_a_join_costs_what_it_moves_and_two_rebalances(vchannels: int) -> None:
+    group = JoiningGroup(vchannels)
+    assert group.join("m000") == (1, vchannels)
+    for number in range(1, 256):
+        rebalances, moved = group.rebalances, vchannels // (number + 1)
+        sent = group.join(f"m{number:03}")
+        # Each vchannel that moves is revoked, lost and granted; each giver has two responses, the new member one.
+        assert sent.vchannels == 3 * moved
+        assert sent.responses <= 2 * min(number, moved) + 1
+        assert group.rebalances - rebalances == 2
+        loads = [len(member.holdings) for member in group.group.members.values()]
+        assert sum(loads) == vchannels
+        assert max(loads) - min(loads) <= 1
+        assert not group.group.leaving

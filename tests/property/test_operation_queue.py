@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelog import AppendUnknownError, TidelogError, UnavailableError
-from tidelog.mailboxes.operations import Call, Operation, OperationQueue
+from tidelog.mailboxes.operations import Action, Operation, OperationQueue
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 MAX_BYTES = 200
@@ -25,15 +25,15 @@ STEPS = st.lists(
     max_size=60,
 )
 KINDS = (
-    (Call.SEND, pb.SendRequest(mailbox="m", bodies=[b"x" * 40]).SerializeToString(), False, False),
-    (Call.SEND, pb.SendRequest(mailbox="m", bodies=[b"k"]).SerializeToString(), True, False),
-    (Call.ACK, pb.AckDeliveriesRequest(mailbox="m").SerializeToString(), True, False),
-    (Call.FETCH, pb.FetchRequest(mailbox="m", wait_ms=9).SerializeToString(), True, True),
+    (Action.SEND, pb.SendRequest(mailbox="m", bodies=[b"x" * 40]).SerializeToString(), False, False),
+    (Action.SEND, pb.SendRequest(mailbox="m", bodies=[b"k"]).SerializeToString(), True, False),
+    (Action.ACK, pb.AckDeliveriesRequest(mailbox="m").SerializeToString(), True, False),
+    (Action.FETCH, pb.FetchRequest(mailbox="m", wait_ms=9).SerializeToString(), True, True),
 )
-ANSWERS: dict[Call, dict[str, Any]] = {
-    Call.SEND: {"sent": pb.SendResponse(ids=[1])},
-    Call.ACK: {"acked": pb.AckDeliveriesResponse()},
-    Call.FETCH: {"fetched": pb.FetchResponse()},
+ANSWERS: dict[Action, dict[str, Any]] = {
+    Action.SEND: {"sent": pb.SendResponse(ids=[1])},
+    Action.ACK: {"acked": pb.AckDeliveriesResponse()},
+    Action.FETCH: {"fetched": pb.FetchResponse()},
 }
 
 

@@ -13,15 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import (
-    MAX_TICK_LEAD_MS,
-    MAX_TICKS_PER_REQUEST,
-    MAX_TICKS_WHILE_AHEAD,
-    TICK_SAVE_AHEAD_MS,
-)
+from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST, TICK_SAVE_AHEAD_MS
 from tidelog_server.core.ticks import LOGICAL_BITS, LOGICAL_MASK, MAX_PHYSICAL_MS, NO_TICK, Tick, compose, physical_ms
 from tidelog_server.log.oracle import TickOracle, TickState
-from tidelog_server.log.tick_lead import allocate_for_caller
+from tidelog_server.log.tick_lead import MAX_TICK_LEAD_MS, MAX_TICKS_WHILE_AHEAD, allocate_for_caller
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_testing.parts.clocks import SetClock
 

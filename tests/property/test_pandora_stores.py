@@ -17,13 +17,16 @@ from tidelog.pandora import (
     AckStatus,
     BlobNotFoundError,
     DuplicateMessageError,
+    MemoryBlobStore,
+    MemoryMessageStore,
     Message,
     NoMessagesError,
     SenderNotFoundError,
+    SHA1Key,
     StaleLockError,
     UnableToChangeStatusError,
 )
-from tidelog.pandora.memory_tables import BlobTable, MessageTable
+from tidelog.pandora.keys import sha1_key
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 BOXES = st.sampled_from(["a", "b", "c"])
@@ -54,17 +57,16 @@ def key_bytes(key: Any) -> bytes:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """The table under test, and the list of all messages ever accepted."""
+    """The store under test, and the list of all messages ever accepted."""
 
     leases = Bundle("leases")
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = MessageTable()
+        self.store = MemoryMessageStore(clock=lambda: self.now)
         self.rows: list[Row] = []
         self.boxes: set[str] = set()
         self.now = BEGIN
-        self.lids = 0
 
     def release(self) -> None:
         for row in sorted(self.rows, key=lambda row: (row.leased_until, row.mid)):
@@ -91,9 +93,9 @@ class MailboxMachine(RuleBasedStateMachine):
         message = Message(body={"sender": [sender], "receiver": [receiver], "text": [str(text)]}, delay=delay)
         if any(row.message.body == message.body for row in self.rows):
             with pytest.raises(DuplicateMessageError):
-                self.table.enqueue(message, self.now)
+                self.store.enqueue(message)
             return
-        self.table.enqueue(message, self.now)
+        self.store.enqueue(message)
         self.boxes |= {sender, receiver}
         # Messages that are due at one time are fetched in the order in which they were sent.
         self.rows.append(Row(message, len(self.rows), self.now, self.now + delay))
@@ -101,23 +103,21 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule(target=leases, box=BOXES, lease=LEASES)
     def fetch(self, box: str, lease: timedelta) -> tuple[bytes, bytes]:
         self.release()
-        self.lids += 1
-        lid = self.lids.to_bytes(20, "big")
         available = self.available(box)
         if not available:
             with pytest.raises(NoMessagesError if box in self.boxes else SenderNotFoundError):
-                self.table.fetch(box, lease, self.now, lid)
-            return b"no message", lid
+                self.store.fetch_and_lock_latest(box, lease)
+            return bytes(20), bytes(20)
         expected = min(available, key=lambda row: (row.send_when, row.number))
-        fetched = self.table.fetch(box, lease, self.now, lid)
+        fetched = self.store.fetch_and_lock_latest(box, lease)
         header = (fetched.status, fetched.delivery_count, fetched.leased_until, fetched.fetch_time, fetched.send_when)
         assert key_bytes(fetched.mid) == expected.mid
         assert header == (
             expected.status, expected.deliveries, self.now + lease, self.now, expected.send_when,
         )  # fmt: skip
-        expected.lid, expected.leased_until = lid, self.now + lease
+        expected.lid, expected.leased_until = key_bytes(fetched.lid), self.now + lease
         expected.deliveries += 1
-        return expected.mid, lid
+        return expected.mid, expected.lid
 
     @rule(lease=leases, status=st.sampled_from([0, 1, 1, 2, 2, 2, 4, 8]))
     def ack(self, lease: tuple[bytes, bytes], status: int) -> None:
@@ -125,15 +125,15 @@ class MailboxMachine(RuleBasedStateMachine):
         if status not in {1, 2}:
             # An invalid call changes nothing: no lease is released either.
             with pytest.raises(UnableToChangeStatusError):
-                self.table.ack(mid, lid, status, self.now)
+                self.store.ack(SHA1Key(mid), SHA1Key(lid), status)
             return
         self.release()
         found = [row for row in self.rows if row.mid == mid and row.lid == lid]
         if not found:
             with pytest.raises(StaleLockError):
-                self.table.ack(mid, lid, status, self.now)
+                self.store.ack(SHA1Key(mid), SHA1Key(lid), status)
         else:
-            self.table.ack(mid, lid, status, self.now)
+            self.store.ack(SHA1Key(mid), SHA1Key(lid), status)
             self.wait(found[0], AckStatus(status))
 
     @rule(box=BOXES, age=SECONDS, limit=st.integers(0, 5))
@@ -141,9 +141,9 @@ class MailboxMachine(RuleBasedStateMachine):
         self.release()
         if box not in self.boxes:
             with pytest.raises(SenderNotFoundError):
-                self.table.headers(box, self.now - age, limit, self.now)
+                self.store.fetch_headers(box, self.now - age, limit)
             return
-        listed = self.table.headers(box, self.now - age, limit, self.now)
+        listed = self.store.fetch_headers(box, self.now - age, limit)
         expected = [row for row in self.available(box) if row.received_at > self.now - age]
         expected.sort(key=lambda row: (row.received_at, row.send_when))
         times = [(each.received_at, each.send_when) for each in listed]
@@ -155,28 +155,26 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule()
     def reenqueue(self) -> None:
         self.release()
-        self.table.release(self.now)
+        self.store.reenqueue(self.now)
 
     @invariant()
-    def the_table_has_the_messages_that_are_not_confirmed(self) -> None:
+    def the_store_has_the_messages_that_are_not_confirmed(self) -> None:
         waiting = {row.mid for row in self.rows if row.status != AckStatus.CONFIRMED}
-        assert self.table._rows.keys() == waiting
-        assert self.table._leased == sum(bool(row.lid) for row in self.table._rows.values())
+        assert self.store._rows.keys() == waiting
+        assert self.store._leased == sum(bool(row.lid) for row in self.store._rows.values())
 
 
 class BlobMachine(RuleBasedStateMachine):
-    """The table under test, and for each key its data, its references and the last time it may be read for sure."""
+    """The store under test, and for each blob its references and the last time it may be read for sure."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = BlobTable(timedelta(seconds=4))
+        self.store = MemoryBlobStore(clock=lambda: self.now, grace_period=timedelta(seconds=4))
         self.now = BEGIN
-        self.blobs: dict[bytes, tuple[bytes, int, datetime]] = {}
+        self.blobs: dict[bytes, tuple[int, datetime]] = {}
 
     def collect(self) -> None:
-        self.blobs = {
-            key: blob for key, blob in self.blobs.items() if blob[1] > 0 or blob[2] >= self.now
-        }  # fmt: skip
+        self.blobs = {data: blob for data, blob in self.blobs.items() if blob[0] > 0 or blob[1] >= self.now}
 
     @rule(seconds=st.integers(0, 5))
     def pass_time(self, seconds: int) -> None:
@@ -185,29 +183,27 @@ class BlobMachine(RuleBasedStateMachine):
     @rule(data=st.sampled_from([b"", b"a", b"b"]))
     def put(self, data: bytes) -> None:
         self.collect()
-        key = bytes(self.table.put(data, self.now))
-        count = self.blobs[key][1] if key in self.blobs else 0
-        self.blobs[key] = (data, count, self.now + timedelta(seconds=4))
+        assert self.store.put_data(data) == sha1_key(data)
+        count, _ = self.blobs.get(data, (0, BEGIN))
+        self.blobs[data] = (count, self.now + timedelta(seconds=4))
 
     @rule(data=st.sampled_from([b"", b"a", b"b"]), delta=st.integers(-2, 2))
     def update(self, data: bytes, delta: int) -> None:
         self.collect()
-        key = bytes(BlobTable(timedelta()).put(data, self.now))
-        if key not in self.blobs:
+        if data not in self.blobs:
             with pytest.raises(BlobNotFoundError):
-                self.table.update(key, delta, self.now)
+                self.store.update_ref_count(sha1_key(data), delta)
             return
-        self.table.update(key, delta, self.now)
-        data, count, end = self.blobs[key]
+        self.store.update_ref_count(sha1_key(data), delta)
+        count, end = self.blobs[data]
         is_released = count > 0 and count + delta <= 0
-        self.blobs[key] = (data, count + delta, self.now + timedelta(seconds=4) if is_released else end)
+        self.blobs[data] = (count + delta, self.now + timedelta(seconds=4) if is_released else end)
 
     @invariant()
     def the_blobs_are_those_of_the_model(self) -> None:
         self.collect()
         for data in (b"", b"a", b"b"):
-            key = bytes(BlobTable(timedelta()).put(data, self.now))
-            assert self.table.get(key, self.now) == (data if key in self.blobs else None)
+            assert self.store.get_data(sha1_key(data)) == (data if data in self.blobs else None)
 
 
 MailboxMachine.TestCase.settings = BlobMachine.TestCase.settings = settings(

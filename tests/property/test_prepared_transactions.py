@@ -32,6 +32,7 @@ from tidelog_server.txn.rows import APP_COMMITS
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
+from tidelog_testing.parts.lives import lives
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
 
@@ -300,17 +301,15 @@ def refusal_of(chosen: list[Txn], app_id: str, version: int) -> set[type[Tidelog
 
 async def play(steps: list[Step]) -> None:
     store, metadata = LastingStore(), MemoryMetadataStore()
-    model, rest = Model(), steps[:]
-    is_first = True
-    while is_first or rest:
+    model = Model()
+    for number, life in enumerate(lives(steps, Restart)):
         async with running_node(store, metadata=metadata) as node:
-            if is_first:
+            if number == 0:
                 await node.create("a", 2)
                 await node.create("b")
             else:
                 model.restarted()
-            is_first = False
-            while rest and not isinstance(step := rest.pop(0), Restart):
+            for step in life:
                 await model.take(node, step)
             await model.check(node)
 

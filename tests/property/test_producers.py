@@ -35,10 +35,14 @@ from tidelog_server.log.batch import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.storage.log_store import WriteMark
 from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.fixtures import node_with
+from tidelog_testing.parts.lives import lives
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import FaultyStore, LastingStore
 
+store, node = node_with(a=1)
 WINDOW = 4
 VCHANNELS = ("a/0", "a/1")
 PRODUCERS = ("p", "q")
@@ -126,7 +130,7 @@ class Model:
 
     async def open(self, node: Node, step: Open) -> None:
         producer = self.producers[step.who]
-        window = await node.vchannels.open_producer(*step.who)
+        [window] = await node.vchannels.open_producer(*step.who)
         producer.epoch += 1
         assert (window.epoch, window.last_sequence) == (producer.epoch, len(producer.ticks))
         assert window.last_tick == (producer.ticks[-1] if producer.ticks else 0)
@@ -152,24 +156,16 @@ class Model:
 
 async def check_steps(steps: list[Append | Open | Restart]) -> None:
     store, metadata, model = LastingStore(), MemoryMetadataStore(), Model()
-    is_new = True
-    rest = list(steps)
-    while True:
+    for number, life in enumerate(lives(steps, Restart)):
         async with running_node(store, metadata=metadata) as node:
-            if is_new:
+            if number == 0:
                 await node.create("a", 2)
-                is_new = False
-            while rest:
-                match rest.pop(0):
-                    case Append() as step:
-                        await model.append(node, step)
-                    case Open() as step:
-                        await model.open(node, step)
-                    case Restart():
-                        break
+            for step in life:
+                if isinstance(step, Append):
+                    await model.append(node, step)
+                elif isinstance(step, Open):
+                    await model.open(node, step)
             await model.check(node)
-        if not rest:
-            return
 
 
 @given(STEPS)
@@ -240,41 +236,38 @@ def test_a_principal_with_many_producers_evicts_its_own_only(monkeypatch: pytest
     assert table.may_be_forgotten((1, "never seen"))
 
 
-def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_restart(
+async def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def check() -> None:
-        store, metadata = LastingStore(), MemoryMetadataStore()
-        first = {name: ProducerSequence(name, 0, 1) for name in ("load", "~random")}
-        async with running_node(store, metadata=metadata) as node:
-            await node.create("a", 2)
-            for producer in first.values():
-                await node.append("a/0", a_batch(b"1"), producer=producer)
-            for number in range(3):
-                await node.vchannels.open_producer("a/1", f"p{number}")
-        for _ in range(2):
-            async with running_node(store, metadata=metadata) as node:
-                for producer in first.values():
-                    with pytest.raises(ProducerForgottenError) as refused:
-                        await node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
-                    assert refused.value.effect is Effect.UNKNOWN
-                # A name that may have been evicted is refused for any batch; the other one is new.
-                with pytest.raises(ProducerForgottenError):
-                    await node.submit("a/0", a_batch(b"1"), producer=first["load"])
-                with pytest.raises(ProducerForgottenError):
-                    await node.vchannels.open_producer("a/0", "load")
-                with pytest.raises(ProducerFencedError):
-                    await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
-                _, lane = node.directory.find("a/0")
-                assert len(node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)) == 2
-        async with running_node(store, metadata=metadata) as node:
-            await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1))
-            window = await node.vchannels.open_producer("a/0", "load", accept_forgotten=True)
-            assert (window.epoch, window.last_sequence) == (1, 0)
-            await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
-
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
-    asyncio.run(check())
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    first = {name: ProducerSequence(name, 0, 1) for name in ("load", "~random")}
+    async with running_node(store, metadata=metadata) as node:
+        await node.create("a", 2)
+        for producer in first.values():
+            await node.append("a/0", a_batch(b"1"), producer=producer)
+        for number in range(3):
+            await node.vchannels.open_producer("a/1", f"p{number}")
+    for _ in range(2):
+        async with running_node(store, metadata=metadata) as node:
+            for producer in first.values():
+                with pytest.raises(ProducerForgottenError) as refused:
+                    await node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
+                assert refused.value.effect is Effect.UNKNOWN
+            # A name that may have been evicted is refused for any batch; the other one is new.
+            with pytest.raises(ProducerForgottenError):
+                await node.submit("a/0", a_batch(b"1"), producer=first["load"])
+            with pytest.raises(ProducerForgottenError):
+                await node.vchannels.open_producer("a/0", "load")
+            with pytest.raises(ProducerFencedError):
+                await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
+            _, lane = node.directory.find("a/0")
+            assert len(node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)) == 2
+    async with running_node(store, metadata=metadata) as node:
+        await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1))
+        [window] = await node.vchannels.open_producer("a/0", "load", accept_forgotten=True)
+        assert (window.epoch, window.last_sequence) == (1, 0)
+        await node.append("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
 
 
 def test_a_first_batch_that_was_lost_long_after_the_evictions_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,128 +295,92 @@ def test_marks_of_forgotten_producers_stay_and_take_no_place_of_others(monkeypat
     assert {table.window((vchannel_id, FORGOTTEN_NAMED)) for vchannel_id in range(1, 6)} == {mark}
 
 
-def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        store = FaultyStore()
-        async with running_node(store) as node:
-            await node.create("a")
-            store.may_sync.clear()
-            burst = [
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
-                for number in range(100)
-            ]
-            store.may_sync.set()
-            for submitted in burst:
-                await submitted.acknowledged()
-            assert len(node.log.shared.producers) == 100
-            for number in range(10):
-                await node.append("a", a_batch(b"1"), producer=ProducerSequence(f"~q{number}", 0, 1))
-            assert len(node.log.shared.producers) == 3
-            assert len(without_marks(node)) == 3
-
+async def test_the_table_shrinks_again_after_a_burst(
+    node: Node, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
-    asyncio.run(check())
+    store.may_sync.clear()
+    burst = [
+        await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1)) for number in range(100)
+    ]
+    store.may_sync.set()
+    for submitted in burst:
+        await submitted.acknowledged()
+    assert len(node.log.shared.producers) == 100
+    for number in range(10):
+        await node.append("a", a_batch(b"1"), producer=ProducerSequence(f"~q{number}", 0, 1))
+    assert len(node.log.shared.producers) == 3
+    assert len(without_marks(node)) == 3
 
 
-def test_one_with_a_batch_in_flight_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
-        store = FaultyStore()
-        async with running_node(store) as node:
-            await node.create("a")
-            store.may_sync.clear()
-            first = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
-            for number in range(5):
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
-            again = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
-            assert again.append.is_duplicate
-            assert not again.append.settled
-            store.may_sync.set()
-            assert await again.acknowledged() == await first.acknowledged()
-
+async def test_one_with_a_batch_in_flight_is_not_forgotten(
+    node: Node, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 2)
-    asyncio.run(check())
+    store.may_sync.clear()
+    first = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+    for number in range(5):
+        await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
+    again = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+    assert again.append.is_duplicate
+    assert not again.append.settled
+    store.may_sync.set()
+    assert await again.acknowledged() == await first.acknowledged()
 
 
-def test_a_channel_takes_its_producers_with_it() -> None:
-    async def check() -> None:
-        async with running_node(FaultyStore()) as node:
-            await node.create("a")
-            await node.append("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
-            await node.lifecycle.destroy(["a"], ignore_missing=False)
-            assert len(node.log.shared.producers) == 0
-            assert node.log.store.rows(WINDOWS) == {}
-
-    asyncio.run(check())
+async def test_a_channel_takes_its_producers_with_it(node: Node) -> None:
+    await node.append("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
+    await node.lifecycle.destroy(["a"], ignore_missing=False)
+    assert len(node.log.shared.producers) == 0
+    assert node.log.store.rows(WINDOWS) == {}
 
 
-def test_a_repeated_batch_shares_the_failure_of_the_first_one() -> None:
-    async def check() -> None:
-        async with running_node(FaultyStore(fails_at_sync=1)) as node:
-            await node.create("a")
-            first, again = [
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(2)
-            ]
-            assert (await first.outcome()).failure is not None
-            assert (await again.outcome()).failure is (await first.outcome()).failure
-
-    asyncio.run(check())
+async def test_a_repeated_batch_shares_the_failure_of_the_first_one() -> None:
+    async with running_node(FaultyStore(fails_at_sync=1)) as node:
+        await node.create("a")
+        first, again = [await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(2)]
+        assert (await first.outcome()).failure is not None
+        assert (await again.outcome()).failure is (await first.outcome()).failure
 
 
-def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
-    async def check() -> None:
-        store = FaultyStore()
-        async with running_node(store) as node:
-            await node.create("a")
-            store.may_sync.clear()
-            submitted = [
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(5_000)
-            ]
-            store.may_sync.set()
-            assert len({await each.acknowledged() for each in submitted}) == 1
-            assert not node.failures
-
-    asyncio.run(check())
+async def test_any_number_of_repetitions_is_settled_with_the_first(node: Node, store: FaultyStore) -> None:
+    store.may_sync.clear()
+    submitted = [await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(5_000)]
+    store.may_sync.set()
+    assert len({await each.acknowledged() for each in submitted}) == 1
+    assert not node.failures
 
 
-def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
+async def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
     class BrokenStore(FaultyStore):
-        def write(self, entries: Any, rows: Any = (), staged: Any = ()) -> None:
+        def write(self, entries: Any, rows: Any = (), staged: Any = ()) -> WriteMark:
             if entries:
                 raise KeyError("a defect")
-            super().write(entries, rows, staged)
+            return super().write(entries, rows, staged)
 
-    async def check() -> None:
-        store = BrokenStore()
-        async with running_node(store) as node:
-            await node.create("a")
-            submitted = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
-            with pytest.raises(StorageFailedError):
-                await node.vchannels.open_producer("a", "p")
-            assert (await submitted.outcome()).failure is not None
-            assert store.rows(WINDOWS) == {}
-
-    asyncio.run(check())
+    store = BrokenStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        submitted = await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
+        with pytest.raises(StorageFailedError):
+            await node.vchannels.open_producer("a", "p")
+        assert (await submitted.outcome()).failure is not None
+        assert store.rows(WINDOWS) == {}
 
 
-def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
-    async def check() -> None:
-        store = FaultyStore()
-        async with running_node(store) as node:
-            await node.create("a")
-            store.may_sync.clear()
-            first = await node.submit("a", a_batch(b"1"))
-            await asyncio.to_thread(store.has_written.wait)
-            fencing = asyncio.ensure_future(node.vchannels.fence("a", 8))
-            # It is submitted in the first iteration of the loop; in the second its task waits and can be cancelled.
-            for _ in range(3):
-                await asyncio.sleep(0)
-            behind = await node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))
-            await node.tasks.close()
-            fencing.cancel()
-            store.may_sync.set()
-            await first.acknowledged()
-            await behind.acknowledged()
-            _, lane = node.directory.find("a")
-            assert store.tail(lane.vchannel_id).fencing_token == 8
-
-    asyncio.run(check())
+async def test_a_fence_that_waits_is_written_though_its_caller_is_gone(node: Node, store: FaultyStore) -> None:
+    store.may_sync.clear()
+    first = await node.submit("a", a_batch(b"1"))
+    await asyncio.to_thread(store.has_written.wait)
+    fencing = asyncio.ensure_future(node.vchannels.fence("a", 8))
+    # It is submitted in the first iteration of the loop; in the second its task waits and can be cancelled.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    behind = await node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))
+    await node.tasks.close()
+    fencing.cancel()
+    store.may_sync.set()
+    await first.acknowledged()
+    await behind.acknowledged()
+    _, lane = node.directory.find("a")
+    assert store.tail(lane.vchannel_id).fencing_token == 8

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tidelog_server.channels.retention_plan import TrimCut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.retention import Retention
 from tidelog_server.core.ticks import Tick
-from tidelog_server.storage.log_store import Chunk, VchannelTail
+from tidelog_server.storage.format.codec import ChunkRow
+from tidelog_server.storage.log_store import VchannelTail
 
 GROUP_AT_NOTHING = 1
 
@@ -27,17 +28,17 @@ class Lane:
     last_ticks: list[int]
     pinned_tick: int | None
 
-    def chunks(self) -> list[Chunk]:
+    def chunks(self) -> list[ChunkRow]:
         firsts = [1, *(tick + 1 for tick in self.last_ticks)]
         begins = [0, *accumulate(self.sizes)]
         return [
-            Chunk(Tick(first), Tick(last), 1, size, size, begin, begin)
+            ChunkRow(first, last, last, 0, 0, 1, size, size, 0, begin, begin, b"")
             for first, last, size, begin in zip(firsts, self.last_ticks, self.sizes, begins, strict=False)
         ]
 
     def view(self, retention: Retention, over_bytes: int, expired_tick: int) -> VchannelView:
         """Return the vchannel's view, with no more chunks than the store would have read."""
-        seen: list[Chunk] = []
+        seen: list[ChunkRow] = []
         for chunk in self.chunks():
             seen.append(chunk)
             if expired_tick <= chunk.last_tick and over_bytes <= chunk.bytes_before + chunk.columns_bytes:
@@ -47,7 +48,7 @@ class Lane:
         tail = VchannelTail(Tick(0), Tick(last_tick), len(self.sizes), total, total, 0, 0)
         return VchannelView(tail, seen, self.pinned_tick)
 
-    def is_pinned(self, chunk: Chunk) -> bool:
+    def is_pinned(self, chunk: ChunkRow) -> bool:
         return self.pinned_tick is not None and self.pinned_tick <= chunk.last_tick
 
 
@@ -79,7 +80,7 @@ def planned(channel: list[Lane], retention: Retention, expired_tick: int) -> dic
     return {cut.index: cut for cut in plan_cuts(retention, views, expired_tick)}
 
 
-def gone(channel: list[Lane], cuts: dict[int, TrimCut]) -> list[tuple[Lane, Chunk]]:
+def gone(channel: list[Lane], cuts: dict[int, TrimCut]) -> list[tuple[Lane, ChunkRow]]:
     return [
         (lane, chunk)
         for index, lane in enumerate(channel)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.scan.scanner import Page, ScanPlan, ScanSource
+from tidelog_server.log.scan.scanner import Page, ScanParameters, ScanSource
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
@@ -135,7 +135,7 @@ async def check_scans(store: LogStore, ring: int, plan: list[tuple[str, list[int
         for case in cases:
             begin_tick = ticks[round(case.start * (len(ticks) - 1))]
             end_tick = None if case.end is None else ticks[round(case.end * (len(ticks) - 1))]
-            scan = ScanPlan(end_tick is None, end_tick, case.types, case.max_page_bytes, 0.01)
+            scan = ScanParameters(end_tick is None, end_tick, case.types, case.max_page_bytes, 0.01)
             received = Received(case.lanes)
             last: Page | None = None
             async with node.vchannels.scanner(sources_of(node, case.lanes, begin_tick), scan) as scanner:
@@ -160,7 +160,7 @@ async def check_following(store: LogStore, ring: int, plan: list[tuple[str, list
         half = len(plan) // 2
         stored = await fill(node, plan[:half])
         received = Received(case.lanes)
-        scan = ScanPlan(ends_at_durable=False, end_tick=None, message_types=case.types,
+        scan = ScanParameters(ends_at_durable=False, end_tick=None, message_types=case.types,
                         max_page_bytes=case.max_page_bytes, watermark_interval_s=0.01)  # fmt: skip
         rest = plan[half:]
         async with node.vchannels.scanner(sources_of(node, case.lanes, 0), scan) as scanner:

@@ -17,8 +17,8 @@ from tidelog import Retention, Tick
 from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import number_of, size_of, time_ms_of
 from tidelog_cli.commands.check import _parse_age
-from tidelog_cli.commands.positions import parse_duration, parse_position, parse_start
 from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.options.positions import parse_duration, parse_position, parse_start
 from tidelog_server.config import ConfigError, load_config
 from tidelog_server.config.settings import SECTIONS
 

@@ -25,10 +25,6 @@ def headers(draw: st.DrawFn) -> list[EntryHeader]:
     return found
 
 
-def ticks_of(entries: list[EntryHeader]) -> list[int]:
-    return [tick for entry in entries for tick in range(entry.base_tick, entry.last_tick + 1)]
-
-
 @given(headers(), st.integers(0, 300), st.integers(0, 300), st.integers(1, 30), st.integers(1, 300))
 def test_splits_hold_every_message_of_the_range_once_and_in_order(
     entries: list[EntryHeader], begin: int, span: int, max_messages: int, max_bytes: int
@@ -37,7 +33,8 @@ def test_splits_hold_every_message_of_the_range_once_and_in_order(
     extents = list(clip(extents_of_headers(entries, max_messages), begin, end))
     bounds = SplitBounds(max_messages, max_bytes)
     splits = list(join(extents, bounds))
-    wanted = [tick for tick in ticks_of(entries) if begin <= tick < end]
+    ticks = [tick for entry in entries for tick in range(entry.base_tick, entry.last_tick + 1)]
+    wanted = [tick for tick in ticks if begin <= tick < end]
     assert [tick for split in splits for tick in wanted if split.begin_tick <= tick < split.end_tick] == wanted
     assert all(first.end_tick <= second.begin_tick for first, second in itertools.pairwise(splits))
     assert all(begin <= split.begin_tick < split.end_tick <= end for split in splits)

@@ -39,6 +39,7 @@ from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
 from tidelog_testing.parts.batches import a_batch, payloads_of
+from tidelog_testing.parts.lives import lives
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
 
@@ -385,18 +386,16 @@ async def play(steps: list[Step], ring_bytes: int) -> None:
     store, metadata = LastingStore(), MemoryMetadataStore()
     limits = Limits(tail_ring_bytes=ring_bytes)
     model = Model(LeapingClock())
-    rest: list[Step] = [*(Begin(i, ()) for i in (0, 1)), *(Stage(i, "b/0", 2, 0, False) for i in (0, 1)), *steps]
-    is_first = True
-    while is_first or rest:
+    first: list[Step] = [*(Begin(i, ()) for i in (0, 1)), *(Stage(i, "b/0", 2, 0, False) for i in (0, 1))]
+    for number, life in enumerate(lives([*first, *steps], Restart)):
         async with running_node(store, limits, metadata=metadata, clock=model.clock) as node:
-            if is_first:
+            if number == 0:
                 await node.create("a", 2)
                 await node.create("b")
             else:
                 model.restarted()
                 assert store.staged() == []
-            is_first = False
-            while rest and not isinstance(step := rest.pop(0), Restart):
+            for step in life:
                 await model.take(node, step)
             await check_log(node, model)
             assert not node.task_failures

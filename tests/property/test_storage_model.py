@@ -1,7 +1,7 @@
 """A log store behaves like a plain list of entries under any sequence of operations.
 
-Method: a hypothesis state machine writes, trims, drops, reads and, for RocksDB, restarts; results are compared with a
-model of lists.
+Method: a hypothesis state machine writes, trims, drops, reads and, for those on a disk, restarts; results are compared
+with a model of lists.
 """
 
 import shutil
@@ -23,13 +23,20 @@ from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnP
 from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.log.rows import WINDOWS
+from tidelog_server.storage.engine.snapshot_plan import LIMITS
+from tidelog_server.storage.engine.store import EngineLogStore
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.txn.rows import APP_COMMITS, OUTCOMES
+from tidelog_testing.parts.engine_stores import loads_snapshot, make_changes, open_in, open_on
 from tidelog_testing.parts.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
+from tidelog_testing.parts.folder_engine import FolderEngine
+from tidelog_testing.parts.soaks import extended
 
 IDS = [0, 1, 2]
+# So that columns of short logs are written again.
+_SMALL = LIMITS._replace(unit_bytes=20_000, least_use=0.6)
 vchannel_ids = st.sampled_from(IDS)
 txn_ids = st.integers(50, 65)
 offsets = st.integers(-5, 60)
@@ -291,7 +298,59 @@ class RocksdbMachine(StoreMachine):
             shutil.rmtree(self.folder)
 
 
-@pytest.mark.parametrize(("machine", "share"), [(MemoryMachine, 1), (RocksdbMachine, 5)])
+class EngineMachine(StoreMachine):
+    """On a log in a folder; a restart may find the view, or not, and the log from its begin, or from a snapshot."""
+
+    folder: Path
+
+    store: EngineLogStore
+    has_snapshot = False
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = Path(mkdtemp())
+        self.store = open_in(self.folder, limits=_SMALL)
+
+    @rule()
+    def reclaim(self) -> None:
+        self.store.reclaim()
+
+    @rule(rewrites=st.booleans())
+    def snapshot(self, *, rewrites: bool) -> None:
+        changes = self.store.snapshot()
+        # The snapshot itself is made before the first change.
+        first = next(changes, None)
+        self.has_snapshot = True
+        if first is not None and rewrites:
+            make_changes([first, *changes])
+
+    @rule(has_view=st.booleans())
+    def restart(self, *, has_view: bool) -> None:
+        self.store.close()
+        if not has_view:
+            shutil.rmtree(self.folder / "view", ignore_errors=True)
+        self.store, is_loaded = loads_snapshot(lambda: open_in(self.folder, limits=_SMALL))
+        assert is_loaded or has_view or not self.has_snapshot
+
+    @rule()
+    def take_over(self) -> None:
+        """Another process takes the log over, with a view of its own, and this one leaves its own behind."""
+        self.store.staged()
+        former, self.store = (
+            self.store,
+            open_on(FolderEngine(self.folder / "log"), Path(mkdtemp(dir=self.folder)), limits=_SMALL),
+        )
+        former.close()
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+
+@pytest.mark.parametrize(
+    ("machine", "share"), [(MemoryMachine, 1), (RocksdbMachine, 16), extended(RocksdbMachine, 5), (EngineMachine, 10)]
+)
 @pytest.mark.usefixtures("small_chunks")
 def test_a_store_behaves_as_a_list_does(machine: Any, share: int) -> None:
     assert settings.default is not None

@@ -18,10 +18,11 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.log.batch import UNCONDITIONAL, AppendOptions, Conditions
-from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
+from tidelog_server.log.scan.scanner import ScanParameters, ScanSource
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.txn.inline import TxnAppend, TxnPart
 from tidelog_testing.parts.batches import a_batch, payloads_of
+from tidelog_testing.parts.lives import lives
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
 
@@ -173,7 +174,7 @@ async def submit(
 async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False) -> list[Row]:
     """Return the messages that a scan of all vchannels delivers."""
     sources = [ScanSource(index, *node.directory.find(name), Tick(0)) for index, name in enumerate(VCHANNELS)]
-    plan = ScanPlan(
+    plan = ScanParameters(
         ends_at_durable=end_tick == MAX_TICK,
         end_tick=None if end_tick == MAX_TICK else end_tick,
         message_types=None,
@@ -194,25 +195,17 @@ async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False)
 async def check_steps(steps: list[Append | Transact | Restart], ring_bytes: int) -> None:
     store, metadata, model = LastingStore(), MemoryMetadataStore(), Model()
     limits = Limits(tail_ring_bytes=ring_bytes)
-    rest = list(steps)
-    is_new = True
-    while True:
+    for number, life in enumerate(lives(steps, Restart)):
         async with running_node(store, limits, metadata=metadata) as node:
-            if is_new:
+            if number == 0:
                 await node.create("a", 2)
                 await node.create("b")
-                is_new = False
-            while rest:
-                match rest.pop(0):
-                    case Append() as step:
-                        await model.append(node, step)
-                    case Transact() as step:
-                        await model.transact(node, step)
-                    case Restart():
-                        break
+            for step in life:
+                if isinstance(step, Append):
+                    await model.append(node, step)
+                elif isinstance(step, Transact):
+                    await model.transact(node, step)
             await model.check(node)
-        if not rest:
-            return
 
 
 @given(STEPS, st.sampled_from([1, 1_000, 1 << 20]))

@@ -10,14 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.limits import (
-    MAX_TURN_WAIT_S,
-    PRINCIPAL_ACTIVE_S,
-    REFUSAL_COST,
-    TURN_S,
-    UNPACED_COST_PER_S,
-)
-from tidelog_server.core.turns import Turns
+from tidelog_server.core.limits import MAX_TURN_WAIT_S, PRINCIPAL_ACTIVE_S
+from tidelog_server.security.quotas import REFUSAL_COST
+from tidelog_server.security.turns import TURN_S, UNPACED_COST_PER_S, Turns
 
 COST_PER_S = 400
 PER_TURN = COST_PER_S * TURN_S

@@ -22,8 +22,7 @@ from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import requests as requests_module
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.requests import merge_in_steps
-from tidelog_server.rpc.services.append_requests import StreamRequest, parse_stream_request
-from tidelog_server.rpc.services.inline_transactions import PartRequest
+from tidelog_server.rpc.services.append_requests import PartRequest, StreamRequest, parse_stream_request
 from tidelog_server.rpc.services.options import conditions_of
 
 uint32 = st.integers(0, (1 << 32) - 1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from tidy.tree import ROOT, python_files
+from tidy.tree import ROOT, is_generated, python_files
 
 TABLE: Final = Path(__file__).with_name("budget.txt")
 GROWTH: Final = 0.02
@@ -31,8 +31,7 @@ class Budget(NamedTuple):
 def package_of(path: PurePath) -> str | None:
     """Return the package of a file, by its path below the root; None if its lines do not count."""
     side, *folders = path.parts[:-1]
-    is_generated = path.name.startswith("_generated") or "generated" in folders
-    if side not in ("client", "server") or is_generated or "examples" in folders:
+    if side not in ("client", "server") or is_generated(path) or "examples" in folders:
         return None
     return "/".join((side, *folders[:2]))
 

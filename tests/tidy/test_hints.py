@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from tidelog_cli.root import app
+from tidelog_server.commands.config_flags import TAKES_SETTINGS
 from tidelog_server.config.layers import KEYS
 from tidy.tree import ROOT, files, parsed, python_files, shown
 
@@ -25,8 +26,8 @@ ENDS: Final = frozenset(("|", "||", "&", "&&", ">", ">>", "<", "2>&1", "\\"))
 SPAN: Final = re.compile(r"(?<!`)(`{1,2})(?!`)\s*(tidelog\s.+?)\s*\1(?!`)", re.DOTALL)
 LINE: Final = re.compile(r"^(?:\$ )?(tidelog [a-z-].*)$", re.MULTILINE)
 INSTALL: Final = re.compile(r"""pip install (?:--quiet )?["']?[^"'`\s]*\[([a-z,]+)\]""")
-# The content of the file FORMAT in a data folder, and in a folder of backups.
-FORMATS: Final = ("tidelog data format ", "tidelog backups format ")
+# The content of the file FORMAT in a data folder, in a view of a log, and in a folder of backups.
+FORMATS: Final = ("tidelog data format ", "tidelog view format ", "tidelog backups format ")
 EXTRAS: Final = frozenset(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 # Pages that state what was: they name commands of their time.
 HISTORY: Final = (ROOT / "CHANGELOG.md", ROOT / "docs" / "decisions")
@@ -57,16 +58,18 @@ def commands_in(text: str) -> Iterator[str]:
 def problem_of(text: str) -> str | None:
     """Return what is wrong with a command, such as ``tidelog scan sensors``; None if it and its options exist.
 
-    A word in capitals stands for any command or value.
+    A word in capitals stands for any command or value. ``tidelog help`` is followed by a command, or by an error.
     """
-    command, words = PROGRAM, iter(shlex.split(text, comments=True)[1:])
+    command, given = PROGRAM, shlex.split(text, comments=True)[1:]
+    words = iter(given[1:] if given[:1] == ["help"] else given)
     for word in words:
         if word in ENDS or word == "--" or (hasattr(command, "commands") and word.isupper()):
             return None
         if word.startswith("-") and word != "-":
             name = word.partition("=")[0]
             options = [each for each in command.params if name in (*each.opts, *each.secondary_opts)]
-            is_setting = name[2:] in KEYS and command.name in ("serve", "config", "show", "validate", "doctor")
+            takes = TAKES_SETTINGS.items() <= command.context_settings.items()
+            is_setting = name[2:] in KEYS and (takes or command.name == "config")
             if not options and not is_setting and name not in ("-h", "--help"):
                 return f"{command.name} has no option {name}"
             if "=" not in word and (is_setting or any(not each.is_flag for each in options)):

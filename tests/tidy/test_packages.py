@@ -46,9 +46,14 @@ def for_type_checkers(path: Path) -> set[ast.AST]:
     return {node for block in blocks if "TYPE_CHECKING" in ast.unparse(block.test) for node in ast.walk(block)}
 
 
-def test_no_package_directory_of_the_client_has_more_than_twenty_modules() -> None:
-    counts = Counter(path.parent for path in modules(CLIENT).values())
+@pytest.mark.parametrize("root", [CLIENT, SERVER])
+def test_no_package_directory_has_more_than_twenty_modules(root: Path) -> None:
+    counts = Counter(path.parent for path in modules(root).values())
     assert {shown(folder): count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_the_top_of_the_client_has_few_modules() -> None:
+    counts = Counter(path.parent for path in modules(CLIENT).values())
     assert counts[CLIENT / "tidelog"] <= MAX_MODULES_AT_THE_TOP_OF_THE_CLIENT
 
 

@@ -1,6 +1,6 @@
 """The core suite stays a suite of every feature, and each soak test has a short form in the core or the extended suite.
 
-Method: the table of ``tidelog_testing.suites`` against the tree. A short form is a test of the same module without the
+Method: the tables of ``tidelog_testing.suites`` against the tree. A short form is a test of the same module without the
 mark ``soak`` that calls the same helper of the module, with the same name if the call has one, as in
 ``bench(folder, "append")``. A mark on one value of a parameter leaves the test with its other values.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog_testing.suites import EXTENDED, is_extended
+from tidelog_testing.suites import EXTENDED, ON_ENGINE, is_extended
 from tidy.tree import ROOT, parsed, shown
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,6 +31,11 @@ CORE = (
 
 def test_every_module_of_the_extended_suite_exists() -> None:
     assert [name for modules in EXTENDED.values() for name in modules if not (ROOT / name).is_file()] == []
+
+
+def test_all_that_runs_on_a_log_in_an_engine_exists() -> None:
+    # A module that is not there would not be missed: the second run would be shorter.
+    assert [name for name in ON_ENGINE if not (ROOT / name).exists()] == []
 
 
 def test_no_module_is_in_the_extended_suite_for_two_reasons() -> None:

@@ -4,7 +4,7 @@ import ast
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -21,8 +21,13 @@ def files(*suffixes: str) -> tuple[Path, ...]:
 
 
 def python_files() -> tuple[Path, ...]:
-    """Return the hand-written Python files."""
+    """Return the Python files except those of protoc."""
     return tuple(path for path in files(".py") if GENERATED not in path.parents)
+
+
+def is_generated(path: PurePath) -> bool:
+    """Return whether a generator of ours writes the Python file."""
+    return path.name.startswith("_generated") or "generated" in path.parts[:-1]
 
 
 @cache

@@ -3,13 +3,14 @@
 Method: whole configurations are loaded from literal files, environments and flags; typos are drawn by hypothesis.
 """
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidelog_server.config import Config, ConfigError, describe_settings, is_exposed, load_config
+from tidelog_server.config import Config, ConfigError, claim_path, describe_settings, is_exposed, load_config
 from tidelog_server.config.layers import KEYS
 from tidelog_server.core.limits import Limits
 
@@ -237,3 +238,154 @@ def test_a_node_that_listens_on_all_addresses_must_say_where_clients_reach_it() 
 @pytest.mark.parametrize("address", ["n1.example", "0.0.0.0:7420", "[::]:7420"])
 def test_an_address_of_a_node_is_one_to_connect_to(setting: str, address: str) -> None:
     assert setting in problems_of(flags={**IN_A_CLUSTER, setting: address})
+
+
+ON_KAFKA = {"storage.kind": "kafka", "engine.servers": "k1:9092, [::1]:9093", "cluster.node_id": "n1"}
+
+
+def test_a_log_in_kafka_is_named_by_its_node_or_its_topic() -> None:
+    config = load_config(None, {}, ON_KAFKA)
+    assert config.engine.addresses() == ("k1:9092", "[::1]:9093")
+    assert config.engine.topic_of(config.cluster.node_id) == "tidelog.single.n1"
+    config = load_config(None, {}, {**ON_KAFKA, "engine.topic": "logs.n1", "cluster.node_id": ""})
+    assert config.engine.topic_of(config.cluster.node_id) == "logs.n1"
+    # Without a log in Kafka, nothing of it is needed.
+    assert load_config(None, {}, {}).engine.addresses() == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"engine.servers": ""}, "engine.servers"),
+        ({"engine.servers": "k1"}, "engine.servers"),
+        ({"engine.servers": "k1:9092,"}, ""),
+        ({"engine.topic": "a/b"}, "engine.topic"),
+        ({"engine.topic": ".."}, "engine.topic"),
+        ({"engine.topic": "x" * 250}, "engine.topic"),
+        ({"cluster.node_id": ""}, "engine.topic"),
+        ({"engine.cache_bytes": "1000"}, "engine.cache_bytes"),
+        (
+            {"metadata.kind": "memory"},
+            "metadata.kind = 'memory'",
+        ),
+        ({"cluster.node_id": "auto"}, "cluster.node_id = 'auto'"),
+        ({"engine.follows": "0"}, "engine.follows"),
+        ({"engine.follows": "65"}, "engine.follows"),
+        ({**IN_A_CLUSTER, "engine.topic": "logs.n1"}, "engine.topic = 'logs.n1'"),
+        ({**IN_A_CLUSTER, "cluster.name": "a.b"}, "cluster.name = 'a.b'"),
+    ],
+)
+def test_settings_of_a_log_in_kafka_that_do_not_fit_are_named(flags: dict[str, str], named: str) -> None:
+    flags = {**ON_KAFKA, **flags}
+    if named:
+        assert named in problems_of(flags=flags)
+    else:
+        assert load_config(None, {}, flags).engine.addresses() == ("k1:9092",)
+
+
+@pytest.mark.parametrize("flags", [{}, IN_A_CLUSTER, {"storage.kind": "memory"}])
+def test_any_node_needs_a_cluster_and_an_engine(flags: dict[str, str]) -> None:
+    problems = problems_of(flags={**flags, "cluster.node_id": "auto"})
+    assert "cluster.node_id = 'auto' (flag --cluster.node_id) is not allowed: expected the name of this" in problems
+    assert "auto needs metadata.kind = etcd and storage.kind = kafka" in problems
+
+
+@pytest.mark.parametrize(("node_id", "is_any"), [("auto", True), ("n1", False)])
+def test_nodes_of_a_cluster_may_have_their_logs_in_kafka(node_id: str, is_any: bool) -> None:
+    flags = {**ON_KAFKA, **IN_A_CLUSTER, "cluster.node_id": node_id, "cluster.name": "prod"}
+    config = load_config(None, {}, flags)
+    assert config.cluster.serves_any_node is is_any
+    assert config.engine.topic_of("n1", config.cluster.name) == "tidelog.prod.n1"
+
+
+def test_a_cluster_needs_a_log_that_outlives_its_processes() -> None:
+    assert "storage.kind = 'memory'" in problems_of(flags={**IN_A_CLUSTER, "storage.kind": "memory"})
+
+
+def test_a_log_in_kafka_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "confluent_kafka" else found(name))
+    assert problems_of(flags=ON_KAFKA).endswith(
+        "storage.kind = 'kafka' (flag --storage.kind) is not allowed: expected confluent-kafka to be installed: run "
+        '`pip install ".[kafka]"` in a clone of Tidelog'
+    )
+    assert load_config(None, {}, {}).storage.kind == "rocksdb"
+
+
+ON_PULSAR = {"storage.kind": "pulsar", "engine.service_url": "pulsar://p1:6650,p2:6650", "cluster.node_id": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({}, ""),
+        ({"engine.service_url": "pulsar+ssl://[::1]:6651", "engine.admin_url": "https://p1:8443/"}, ""),
+        ({"engine.topic": "logs.n1", "cluster.node_id": "", "engine.namespace": "acme/logs"}, ""),
+        ({"engine.service_url": ""}, "engine.service_url"),
+        ({"engine.service_url": "p1:6650"}, "engine.service_url"),
+        ({"engine.service_url": "http://p1:8080"}, "engine.service_url"),
+        ({"engine.admin_url": "p1:8080"}, "engine.admin_url"),
+        ({"engine.namespace": "public"}, "engine.namespace"),
+        ({"engine.namespace": "a/b/c"}, "engine.namespace"),
+        ({"cluster.node_id": ""}, "expected a topic, or cluster.node_id to be set, since storage.kind is pulsar"),
+        ({"metadata.kind": "memory"}, "embedded or etcd, since storage.kind is pulsar"),
+    ],
+)
+def test_settings_of_a_log_in_pulsar_that_do_not_fit_are_named(flags: dict[str, str], named: str) -> None:
+    flags = {**ON_PULSAR, **flags}
+    if named:
+        assert named in problems_of(flags=flags)
+    else:
+        assert load_config(None, {}, flags).storage.is_in_engine
+
+
+def test_a_log_in_pulsar_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pulsar" else found(name))
+    assert problems_of(flags=ON_PULSAR).endswith(
+        "storage.kind = 'pulsar' (flag --storage.kind) is not allowed: expected pulsar-client to be installed: run "
+        '`pip install ".[pulsar]"` in a clone of Tidelog'
+    )
+    assert load_config(None, {}, ON_KAFKA).storage.kind == "kafka"
+
+
+SIGNED = {"auth.kind": "on", "auth.jwt_issuer": "https://id.example/realms/acme", "auth.jwt_audience": "tidelog"}
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5))
+def test_each_path_of_claims_can_be_written(names: list[str]) -> None:
+    text = ".".join(name.replace("\\", r"\\").replace(".", r"\.") for name in names)
+    assert claim_path(load_config(None, {}, {"auth.jwt_roles_claim": text}).auth.jwt_roles_claim) == tuple(names)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "a\\", r"\a", "none."])
+def test_what_is_no_path_of_claims_is_refused(text: str) -> None:
+    assert r"such as realm_access.roles; \. is a dot" in problems_of(flags={"auth.jwt_roles_claim": text})
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"auth.jwt_issuer": "http://id.example"}, "auth.jwt_issuer = 'http://id.example'"),
+        ({"auth.jwt_issuer": "acme"}, "auth.jwt_issuer = 'acme'"),
+        ({"auth.jwt_issuer": "https://[::1"}, "is not a URL"),
+        ({"auth.jwt_issuer": "https://id.example?realm=acme"}, "more than a scheme, a host and a path"),
+        ({"auth.jwt_issuer": "none"}, "auth.jwt_issuer = "), ({"auth.jwt_audience": "none"}, "auth.jwt_audience = "),
+        ({"auth.jwt_jwks": "keys.json", "auth.jwt_ca": "ca.pem"}, "auth.jwt_ca = 'ca.pem'"),
+        ({"auth.jwt_jwks": "https://[::1"}, "auth.jwt_jwks = 'https://[::1'"),
+        ({"auth.jwt_jwks": "http://id.example/keys"}, "auth.jwt_jwks = 'http://id.example/keys'"),
+        ({"auth.kind": "off"}, "auth.kind = on"), ({"auth.jwt_max_lifetime_s": "86401"}, "auth.jwt_max_lifetime_s"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_issuer_that_cannot_be_asked_for_its_keys_is_refused(changed: dict[str, str], told: str) -> None:
+    assert told in problems_of(flags=SIGNED | {"auth.jwt_jwks": "discover"} | changed)
+
+
+def test_an_issuer_is_asked_for_its_keys_or_they_are_named(tmp_path: Path) -> None:
+    for keys in ("discover", "keys.json", "https://id.example/keys", "http://127.0.0.1:1/keys"):
+        assert load_config(None, {}, SIGNED | {"auth.jwt_jwks": keys}).auth.jwt_jwks == keys
+    # A name that is no URL is enough where the issuer need not be asked.
+    load_config(None, {}, SIGNED | {"auth.jwt_jwks": "keys.json", "auth.jwt_issuer": "acme"})
+    for name in ("discover", "https://id.example/keys"):
+        load_config(None, {}, SIGNED | {"auth.jwt_jwks": name, "auth.jwt_ca": "ca.pem"})

@@ -1,1 +1,1 @@
-"""Calls on channels, broadcasts, tokens, nodes and checkpoints, and the types of their results."""
+"""Calls on channels, broadcasts, mailboxes, blobs, tokens, nodes and checkpoints, and the types of their results."""

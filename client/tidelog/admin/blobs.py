@@ -1,6 +1,6 @@
 """Blob calls of the asynchronous client: put, get, count and describe."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -9,7 +9,6 @@ import grpc.aio
 from tidelog.errors import UnavailableError
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.stream_end import StreamEnd
-from tidelog.transport.transport import Transport
 from tidelog.v1 import blob_service_pb2 as pb
 
 KeyAlgorithm = Literal["sha256", "sha1"]
@@ -40,14 +39,6 @@ class AsyncBlobCalls(ServiceCalls):
     mailbox refers to it, or a number of references is positive. Otherwise it is deleted after a grace period, which
     begins again with each ``put`` and ``update_ref_count`` of the blob.
     """
-
-    def __init__(self, transport: Callable[[], Transport], timeout_s: float) -> None:
-        """Create the calls; does no I/O. ``transport`` returns the client's transport."""
-        self._transport_of = transport
-        self.timeout_s = timeout_s
-
-    def _transport(self) -> Transport:
-        return self._transport_of()
 
     async def put(self, data: bytes, *, algorithm: KeyAlgorithm = "sha256") -> bytes:
         """Store a blob, durably, and return its key. Equal bytes are stored once.

@@ -1,6 +1,6 @@
 """Arguments and results of the broadcast calls, and the conversion to protocol messages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -115,14 +115,14 @@ class BroadcastDescription:
     missing: Sequence[str]
 
 
-_MODES: Final = {AckMode.ONCE: pb.ACK_MODE_ONCE, AckMode.ALL: pb.ACK_MODE_ALL}
-_STATES: Final = {
+MODES: Final = {AckMode.ONCE: pb.ACK_MODE_ONCE, AckMode.ALL: pb.ACK_MODE_ALL}
+STATES: Final = {
     BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
     BroadcastState.WAIT_ACK: pb.BROADCAST_STATE_WAIT_ACK,
     BroadcastState.DONE: pb.BROADCAST_STATE_DONE,
     BroadcastState.ABORTED: pb.BROADCAST_STATE_ABORTED,
 }
-_OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
+_OF_WIRE: Final = {wire: state for state, wire in STATES.items()}
 
 
 def resource_key(key: ResourceKey) -> pb.ResourceKey:
@@ -134,21 +134,6 @@ def resource_key(key: ResourceKey) -> pb.ResourceKey:
     if not isinstance(key, ResourceKey):
         raise TypeError(f"{key!r} is not a resource key: expected ResourceKey(domain, key)")
     return pb.ResourceKey(domain=key.domain, key=key.key, shared=key.shared)
-
-
-def ack_mode(mode: AckMode) -> pb.AckMode:
-    """Return a mode as the protocol's value. Raises ValueError if it is invalid."""
-    return _MODES[AckMode(mode)]
-
-
-def states(wanted: Iterable[BroadcastState]) -> list[pb.BroadcastState]:
-    """Return states as the protocol's values."""
-    return [_STATES[state] for state in wanted]
-
-
-def result(wire: pb.BroadcastResponse) -> BroadcastResult:
-    """Return the result in a protocol message."""
-    return BroadcastResult(wire.broadcast_id, Tick(wire.tick), wire.duplicate)
 
 
 def summary(wire: pb.BroadcastSummary) -> BroadcastSummary:
@@ -165,8 +150,3 @@ def summary(wire: pb.BroadcastSummary) -> BroadcastSummary:
         age_s=wire.age_ms / 1_000,
         abort_reason=wire.abort_reason,
     )
-
-
-def description(wire: pb.DescribeBroadcastResponse) -> BroadcastDescription:
-    """Return the description in a protocol message."""
-    return BroadcastDescription(summary(wire.summary), tuple(wire.acked), tuple(wire.missing))

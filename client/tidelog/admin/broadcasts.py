@@ -3,7 +3,6 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -21,14 +20,15 @@ from tidelog.append.message_checks import checked_bytes
 from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, UnavailableError
 from tidelog.message import Message
+from tidelog.tick import Tick
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.service_calls import ServiceCalls
-from tidelog.transport.transport import Connection, Transport
+from tidelog.transport.transport import Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.batch import Batch
-from tidelog.wire.durations import check_seconds, seconds_or
+from tidelog.wire.durations import Duration, check_seconds, seconds_or
 
 _TAKEN_AT_ONCE: Final = 32
 # Ids expire: the server forgets which of them it accepted, but only after much longer than this.
@@ -86,9 +86,9 @@ class AsyncBroadcastCalls(ServiceCalls):
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),
-        wait_s: float | None = None,
+        wait_s: Duration | None = None,
         barrier_tick: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> BroadcastResult:
         """Append one message atomically to 1 to 1,024 vchannels, at one tick, and return its position.
 
@@ -153,7 +153,7 @@ class AsyncBroadcastCalls(ServiceCalls):
         await self.ack(batch.broadcast_id, batch.vchannel)
 
     async def wait_acked(
-        self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: float | None = None
+        self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: Duration | None = None
     ) -> None:
         """Wait until a broadcast is acknowledged, or all broadcasts that hold a resource key now (exclusive or shared).
 
@@ -174,7 +174,7 @@ class AsyncBroadcastCalls(ServiceCalls):
         """
         if not isinstance(key_or_id, ResourceKey | int):
             raise TypeError(f"key_or_id is {key_or_id!r}, expected a ResourceKey(domain, key) or a broadcast id")
-        request = pb.WaitAckedRequest(mode=_wire_broadcast.ack_mode(mode))
+        request = pb.WaitAckedRequest(mode=_wire_broadcast.MODES[AckMode(mode)])
         if isinstance(key_or_id, ResourceKey):
             request.resource_key.CopyFrom(_wire_broadcast.resource_key(key_or_id))
         else:
@@ -202,7 +202,7 @@ class AsyncBroadcastCalls(ServiceCalls):
 
     async def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> AsyncIterator[BroadcastSummary]:
         """Yield broadcasts in one of ``states``, in order of id. Finished ones are remembered for at most a day."""
-        request = pb.ListBroadcastsRequest(states=_wire_broadcast.states(states))
+        request = pb.ListBroadcastsRequest(states=[_wire_broadcast.STATES[state] for state in states])
         async for answer in self._pages(lambda services: services.broadcasts.ListBroadcasts, request):
             for summary in answer.broadcasts:
                 yield _wire_broadcast.summary(summary)
@@ -215,7 +215,8 @@ class AsyncBroadcastCalls(ServiceCalls):
         """
         request = pb.DescribeBroadcastRequest(broadcast_id=broadcast_id)
         answer = await self._read(self._services.broadcasts.DescribeBroadcast, request)
-        return _wire_broadcast.description(answer)
+        summary = _wire_broadcast.summary(answer.summary)
+        return BroadcastDescription(summary, tuple(answer.acked), tuple(answer.missing))
 
     async def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
         """Stop waiting for a broadcast's acknowledgements, durably: release its keys; its message stays in the log.
@@ -239,7 +240,8 @@ class AsyncBroadcastCalls(ServiceCalls):
         """Send a broadcast under a new id, and resend it under that id until its outcome is known."""
         if (hooks := _tracing.hooks) is None:
             return await self._sent(request, end_s)
-        with hooks.within(_tracing.Operation.BROADCAST, list(request.vchannels), messages=1) as span:
+        endpoint = self._transport().endpoint
+        with hooks.within(_tracing.Operation.BROADCAST, list(request.vchannels), endpoint, messages=1) as span:
             result = await self._sent(request, end_s)
             span.note(first_tick=result.tick)
             return result
@@ -248,35 +250,21 @@ class AsyncBroadcastCalls(ServiceCalls):
         clock = asyncio.get_running_loop().time
         transport = self._transport()
         request.broadcast_id = await self._broadcast_ids().take(end_s - clock())
-        with _own_connection(transport) as connection:
+        with transport.leased() as connection:
             withdrawal = pb.WithdrawBroadcastRequest(broadcast_id=request.broadcast_id)
             answer = await transport.call(
                 connection.broadcasts.Broadcast, request, timeout_s=end_s - clock(), is_read=False, is_append=True,
                 is_idempotent=True, withdraw=partial(connection.broadcasts.WithdrawBroadcast, withdrawal),
             )  # fmt: skip
-        return _wire_broadcast.result(answer)
+        return BroadcastResult(answer.broadcast_id, Tick(answer.tick), answer.duplicate)
 
     async def _poll(self, request: pb.WaitAckedRequest, left_s: float) -> pb.WaitAckedResponse:
         """Poll once; the server answers when the broadcast is acknowledged, after ``_POLL_S``, or after ``left_s``."""
         transport = self._transport()
         poll_s = min(left_s, _POLL_S)
         request.timeout_ms = round(poll_s * 1_000)
-        with _own_connection(transport) as connection:
+        with transport.leased() as connection:
             answer: pb.WaitAckedResponse = await transport.call(
                 connection.broadcasts.WaitAcked, request, timeout_s=poll_s + min(self.timeout_s, _SLACK_S), is_read=True
             )
         return answer
-
-
-@contextmanager
-def _own_connection(transport: Transport) -> Iterator[Connection]:
-    """Yield a leased connection for a call that may wait for long.
-
-    Why: a connection carries at most 100 calls at once. If 100 waiting calls filled the main connection, the
-    acknowledgements that they wait for could not be sent.
-    """
-    connection = transport.lease()
-    try:
-        yield connection
-    finally:
-        transport.release(connection)

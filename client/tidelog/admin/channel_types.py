@@ -7,6 +7,7 @@ from typing import Final, TypedDict
 
 from tidelog.tick import Tick
 from tidelog.v1 import channel_service_pb2 as pb
+from tidelog.wire.html import html_table
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
@@ -76,12 +77,13 @@ class ChannelSettings(TypedDict, total=False):
     """Settings of new channels.
 
     Attributes:
-        vchannels: Number of vchannels of each channel; default 1.
+        vchannels: Number of vchannels of each channel; default None, which makes 1, and with ``if_not_exists`` accepts
+            an existing channel with any number.
         owner: Creator, for information only; default None.
         retention: Retention; default None, which keeps all messages.
     """
 
-    vchannels: int
+    vchannels: int | None
     owner: OwnerDescription | None
     retention: Retention | None
 
@@ -106,13 +108,21 @@ class RetentionChange(TypedDict, total=False):
 
 def parse_age(text: str) -> timedelta:
     """Return the duration that a text such as ``90s``, ``1h30m``, ``250ms`` or ``2d`` denotes. Raises ValueError."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"'{text}' is not a valid age: use a form such as 90s, 1h30m, 250ms or 3d")
     try:
-        return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
+        age = duration_of(text)
     except OverflowError:
         raise ValueError(f"'{text[:40]}' is not a valid age: it exceeds {timedelta.max.days} days") from None
+    if age is None:
+        raise ValueError(f"'{text}' is not a valid age: use a form such as 90s, 1h30m, 250ms or 3d")
+    return age
+
+
+def duration_of(text: str) -> timedelta | None:
+    """Return the duration that a text such as ``1h30m`` denotes; None for another form. Raises OverflowError."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
 
 
 def parse_size(text: str) -> int:
@@ -167,6 +177,19 @@ class VchannelDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelGrowth:
+    """An addition of vchannels to a channel.
+
+    Attributes:
+        tick: Every message on the added vchannels has a greater tick.
+        vchannels: Number of vchannels before.
+    """
+
+    tick: Tick
+    vchannels: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelDescription:
     """State of one channel at the time of the call.
 
@@ -178,6 +201,7 @@ class ChannelDescription:
         stopped_by: Reason why the channel stopped accepting appends; empty while it accepts them.
         vchannels: Its vchannels, in order of index.
         retention: Its retention limits.
+        growths: When vchannels were added, oldest first.
     """
 
     name: str
@@ -187,6 +211,12 @@ class ChannelDescription:
     stopped_by: str
     vchannels: tuple[VchannelDescription, ...]
     retention: Retention = Retention()
+    growths: tuple[ChannelGrowth, ...] = ()
+
+    def _repr_html_(self) -> str:
+        rows = ((each.name, each.messages, each.bytes, each.trim_tick, each.last_tick) for each in self.vchannels)
+        names = ("vchannel", "messages", "bytes", "trim_tick", "last_tick")
+        return html_table(f"channel {self.name}", names, rows, len(self.vchannels))
 
 
 _FOR_EVER: Final = Retention()
@@ -237,6 +267,7 @@ def channel_description(wire: pb.ChannelDescription) -> ChannelDescription:
         stopped_by=wire.stopped_by,
         vchannels=tuple(map(_vchannel_description, wire.vchannels)),
         retention=_retention(wire.retention) if wire.HasField("retention") else _FOR_EVER,
+        growths=tuple(ChannelGrowth(Tick(each.tick), each.vchannels) for each in wire.growths) if wire.growths else (),
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import backup_service_pb2 as pb
-from tidelog.wire.durations import check_seconds, seconds_or
+from tidelog.wire.durations import Duration, check_seconds, seconds_or
 
 # A checkpoint flushes memory to disk first.
 _CREATE_WITHIN_S: Final = 120.0
@@ -43,7 +44,7 @@ class AsyncCheckpointCalls(ServiceCalls):
     """Checkpoints for backups, for ``AsyncClient``."""
 
     async def create_checkpoint(
-        self, *, lease_s: float | None = None, timeout_s: float = _CREATE_WITHIN_S
+        self, *, lease_s: Duration | None = None, timeout_s: Duration = _CREATE_WITHIN_S
     ) -> CheckpointDescription:
         """Freeze the log in a folder of hard links next to the database. Requires ``backup``.
 
@@ -61,12 +62,9 @@ class AsyncCheckpointCalls(ServiceCalls):
             OverloadedError: The server has as many checkpoints as it can, and none was released in time.
             InvalidRequestError: ``lease_s`` is out of range.
         """
-        transport = self._transport()
-        check_seconds("timeout_s", timeout_s)
+        deadline = Deadline(check_seconds("timeout_s", timeout_s))
         request = pb.CreateCheckpointRequest(lease_ms=round(seconds_or("lease_s", lease_s, 0.0) * 1_000))
-        answer = await transport.call(
-            transport.services.backups.CreateCheckpoint, request, timeout_s=timeout_s, is_read=False
-        )
+        answer = await self._change(self._services.backups.CreateCheckpoint, request, deadline=deadline)
         return _description(answer.checkpoint)
 
     async def keep_checkpoint(self, checkpoint_id: str) -> None:

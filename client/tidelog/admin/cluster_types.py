@@ -70,6 +70,40 @@ class NodeDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedNode:
+    """A node whose log a standby applies.
+
+    Attributes:
+        node_id: Name of the node.
+        lag_positions: Positions of the log that the standby had not read at its last report; None if not known.
+        lag_seconds: Seconds since it had read the whole log, at its last report; 0 if it had, None if not known.
+    """
+
+    node_id: str
+    lag_positions: int | None
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyDescription:
+    """A process of a cluster that serves no node, and takes over one that has no process.
+
+    Attributes:
+        process: Id of the process, new with each start.
+        address: ``host:port`` at which it will serve gRPC.
+        http_address: ``host:port`` of its health and metrics endpoint.
+        version: Version of its software.
+        follows: The nodes whose logs it applies, in order of id.
+    """
+
+    process: str
+    address: str
+    http_address: str
+    version: str
+    follows: tuple[FollowedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """A cluster as one of its nodes sees it.
 
@@ -78,22 +112,19 @@ class ClusterDescription:
         node_id: The node that answered.
         leader_node_id: The node that allocates ticks; empty while there is no leader.
         nodes: All registered nodes, in order of id; empty for a server without a cluster.
+        standbys: All processes that stand by, in order of process.
     """
 
     cluster_id: str
     node_id: str
     leader_node_id: str
     nodes: tuple[NodeDescription, ...]
-
-
-def owner(wire: Any) -> ChannelOwner:
-    """Return the owner in a protobuf message."""
-    return ChannelOwner(wire.channel, wire.node_id, wire.address, wire.term)
+    standbys: tuple[StandbyDescription, ...] = ()
 
 
 def owners(wire: Iterable[Any]) -> dict[str, ChannelOwner]:
     """Return the owners in protobuf messages, by channel."""
-    return {each.channel: owner(each) for each in wire}
+    return {each.channel: ChannelOwner(each.channel, each.node_id, each.address, each.term) for each in wire}
 
 
 def cluster(wire: Any) -> ClusterDescription:
@@ -104,4 +135,18 @@ def cluster(wire: Any) -> ClusterDescription:
         )
         for each in wire.nodes
     )
-    return ClusterDescription(wire.cluster_id, wire.node_id, wire.leader_node_id, nodes)
+    standbys = tuple(
+        StandbyDescription(
+            each.process, each.address, each.http_address, each.version, tuple(map(_followed, each.follows))
+        )
+        for each in wire.standbys
+    )
+    return ClusterDescription(wire.cluster_id, wire.node_id, wire.leader_node_id, nodes, standbys)
+
+
+def _followed(wire: Any) -> FollowedNode:
+    return FollowedNode(
+        wire.node_id,
+        wire.lag_positions if wire.HasField("lag_positions") else None,
+        wire.lag_seconds if wire.HasField("lag_seconds") else None,
+    )

@@ -4,13 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tidelog.admin import mailbox_types as _wire
-from tidelog.admin.journals import AnyNode
 from tidelog.admin.mailbox_types import DEFAULT_SETTINGS, MailboxDescription, MailboxSettings
 from tidelog.errors import ChannelNotFoundError, MailboxNotFoundError, NotOwnerError
+from tidelog.journals.calls import AnyNode, no_transport
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.looks import Looks
 from tidelog.transport.service_calls import ServiceCalls
-from tidelog.transport.transport import Transport
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 _Result = TypeVar("_Result")
@@ -18,14 +17,6 @@ _Result = TypeVar("_Result")
 
 class AsyncMailboxCalls(ServiceCalls):
     """Mailboxes: ``AsyncClient.mailboxes``. In a cluster, the owner of a mailbox answers; see ``AsyncCluster``."""
-
-    def __init__(self, transport: Callable[[], Transport], timeout_s: float) -> None:
-        """Create the calls; does no I/O. ``transport`` returns the client's transport."""
-        self._transport_of = transport
-        self.timeout_s = timeout_s
-
-    def _transport(self) -> Transport:
-        return self._transport_of()
 
     async def create(
         self, name: str, settings: MailboxSettings = DEFAULT_SETTINGS, *, if_not_exists: bool = False
@@ -109,7 +100,7 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
         self, any_node: AnyNode, client_of: Callable[[str, Deadline], Awaitable[Any]], timeout_s: float
     ) -> None:
         """Create the calls; does no I/O. ``client_of`` returns a client of the node that owns a channel."""
-        super().__init__(_no_transport, timeout_s)
+        super().__init__(no_transport, timeout_s)
         self._any_node = any_node
         self._client_of = client_of
         # Channels of mailboxes by name; one may belong to a mailbox that was deleted.
@@ -151,11 +142,9 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
             return await self.at_owner(owner_of, within, deadline, is_read=False)
         return await self._any_node(within, deadline, is_read=False)
 
-    async def channel_of(self, name: str) -> str:
-        """See ``AsyncMailboxCalls.channel_of``."""
-        return await self._channel_of(name, Deadline(self.timeout_s))
-
-    async def _channel_of(self, name: str, deadline: Deadline) -> str:
+    async def channel_of(self, name: str, deadline: Deadline | None = None) -> str:
+        """See ``AsyncMailboxCalls.channel_of``; ``deadline`` is that of a call with several requests."""
+        deadline = deadline or Deadline(self.timeout_s)
         return await self._any_node(lambda client: client.mailboxes.channel_of(name), deadline)
 
     async def at_owner(
@@ -169,7 +158,7 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
         """
         looks = Looks(deadline)
         while True:
-            channel = self._channels.get(name) or await self._channel_of(name, deadline)
+            channel = self._channels.get(name) or await self.channel_of(name, deadline)
             if not channel:
                 return await self._any_node(call, deadline, is_read=is_read)
             try:
@@ -180,7 +169,3 @@ class AsyncClusterMailboxCalls(AsyncMailboxCalls):
             else:
                 self._channels[name] = channel
                 return answer
-
-
-def _no_transport() -> Transport:
-    raise AssertionError("the calls of a cluster have no transport of their own")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tidelog.admin import cluster_types as _wire
 from tidelog.admin.channels import AsyncChannelCalls
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
-from tidelog.admin.journals import AsyncJournalCalls
 from tidelog.admin.mailboxes import AsyncMailboxCalls
+from tidelog.journals.calls import AsyncJournalCalls
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.transport.transport import Transport
@@ -40,6 +40,22 @@ class AsyncNodeCalls(ServiceCalls):
         """Return the cluster as this server sees it; a single server has no nodes."""
         answer = await self._read(self._services.cluster.DescribeCluster, pb.DescribeClusterRequest())
         return _wire.cluster(answer)
+
+    async def metrics_text(self) -> str:
+        """Return the metrics of the server in Prometheus' text format, as its HTTP endpoint serves them.
+
+        Of a client of a cluster, those of a node that answers. Callers share what is rendered once a second.
+
+        Raises:
+            InvalidRequestError: The server is of a version that serves them by HTTP only.
+            PermissionDeniedError: The caller lacks ``admin.read``.
+        """
+        answers = self._answers(
+            lambda connection: connection.cluster.ReadMetrics, pb.ReadMetricsRequest(), is_read=True,
+            later_within_s=lambda _: self.timeout_s,
+        )  # fmt: skip
+        async with aclosing(answers):
+            return b"".join([answer.text async for answer in answers]).decode()
 
     async def reach(self, timeout_s: float) -> None:
         """Wait until the client is connected; for ``AsyncCluster``.
@@ -97,10 +113,6 @@ class CallsWithin(AsyncChannelCalls):
 
     def __init__(self, transport: Callable[[], Transport], left_s: float) -> None:
         """Create the calls; does no I/O. ``transport`` returns the transport of the node's client."""
-        self._transport_of = transport
-        self.timeout_s = left_s
+        super().__init__(transport, left_s)
         self.journals = AsyncJournalCalls(transport, left_s)
         self.mailboxes = AsyncMailboxCalls(transport, left_s)
-
-    def _transport(self) -> Transport:
-        return self._transport_of()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.v1 import token_service_pb2 as pb
-from tidelog.wire.durations import seconds_or
+from tidelog.wire.durations import Duration, seconds_or
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AsyncTokenCalls(ServiceCalls):
     """Tokens, for ``AsyncClient``."""
 
     async def create_token(
-        self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None
+        self, description: str, grants: Iterable[str], *, lifetime_s: Duration | None = None
     ) -> NewToken:
         """Create a token, durably. Requires ``admin.write``.
 

@@ -5,13 +5,14 @@ from itertools import accumulate, chain, pairwise
 from typing import cast
 
 from tidelog.append.numbering import StagedNumbering
-from tidelog.append.queue import AppendBatch, ColumnsSubmission, Submission, TransactionPart, TransactionSubmission
+from tidelog.append.queue import AppendBatch, Submission, TransactionPart, TransactionSubmission
 from tidelog.append.sizes import Appendable
 from tidelog.errors import ServerError, TidelogError
 from tidelog.message import Message
 from tidelog.types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
+from tidelog.wire.batch import Batch
 from tidelog.wire.column_parts import with_txn_ends
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
 
@@ -22,9 +23,8 @@ def encode(submissions: list[Submission]) -> Columns | bytes:
     if transactions:
         # A transaction with companions does not share its request.
         return _wire.transaction_field(_wire_parts(transactions), transactions[0].companions)
-    if isinstance(submissions[0], ColumnsSubmission):
-        assert len(submissions) == 1
-        return submissions[0].columns
+    if len(submissions) == 1 and isinstance(submissions[0].messages, Batch):
+        return submissions[0].messages.columns
     if all(submission.is_plain for submission in submissions):
         payloads = [cast("Sequence[bytes]", submission.messages) for submission in submissions]
         return encode_payloads(payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads)))

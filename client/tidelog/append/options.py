@@ -3,20 +3,24 @@
 from typing import TypedDict
 
 from tidelog.types import Durability
+from tidelog.wire.durations import Duration
+from tidelog.wire.partitioning import Partitioner
 
 
 class AppendConditions(TypedDict, total=False):
-    """Conditions of an append. See ``AsyncClient.append``; in a transaction they are compared at the commit.
+    """Conditions of an append, and where it goes. See ``AsyncClient.append``; a commit compares the conditions.
 
     Attributes:
         barrier_tick: Tick that all ticks of the append must exceed.
         expected_last_tick: Tick that the last message ever appended to the vchannel must have; 0: no message.
         fencing_token: Token that the vchannel must have, 1 to 2^64 - 1.
+        partitioner: How the vchannel of a key is chosen, for a channel; default None, ``crc32c``.
     """
 
     barrier_tick: int | None
     expected_last_tick: int | None
     fencing_token: int | None
+    partitioner: Partitioner | None
 
 
 class AppendOptions(AppendConditions, total=False):
@@ -28,4 +32,4 @@ class AppendOptions(AppendConditions, total=False):
     """
 
     durability: Durability | None
-    timeout_s: float | None
+    timeout_s: Duration | None

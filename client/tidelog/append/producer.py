@@ -1,22 +1,28 @@
-"""The producer: appends messages to one vchannel, in order, batched and pipelined."""
+"""The producer: appends messages to a vchannel, or to those of a channel, in order, batched and pipelined."""
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict
+from typing import Any, Final, Self, TypedDict, cast
 
+from tidelog.append.arrow_data import ArrowData, batches, is_arrow
+from tidelog.append.channel_route import ChannelRoute
+from tidelog.append.dividing import check_partitioner
 from tidelog.append.numbering import Numbering
 from tidelog.append.oversized import PartlyAppended
-from tidelog.append.queue import Submission
 from tidelog.append.sender import ProducerBatch, Room, Sender
 from tidelog.append.sizes import MIXED_BYTES, Appendable, measure, measure_all
 from tidelog.append.stream import AppendStream
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError, copy_of
+from tidelog.transport import tracing as _tracing
 from tidelog.transport.in_one_process import InOneProcess
-from tidelog.types import AppendResult, Durability
+from tidelog.transport.node.located import located
+from tidelog.types import AppendResult, Durability, VchannelTotal
 from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.batch import Batch
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
+from tidelog.wire.partitioning import Partitioner
 
 DEFAULT_LINGER_S: Final = 0.005
 DEFAULT_BATCH_BYTES: Final = 1 << 20
@@ -36,14 +42,17 @@ class ProducerOptions(TypedDict, total=False):
             stops once the vchannel has another one.
         idempotent: Number the batches, so that they can be sent again after a lost response and are still stored once;
             default True. If False, a lost response stops the producer.
+        partitioner: How the vchannel of a key is chosen, for a channel; default None, ``crc32c``. See
+            ``AsyncClient.append``.
     """
 
-    linger_s: float
+    linger_s: Duration
     max_batch_bytes: int
     max_in_flight_bytes: int
     durability: Durability | None
     fencing_token: int | None
     idempotent: bool
+    partitioner: Partitioner | None
 
 
 class AsyncTicket(InOneProcess):
@@ -58,6 +67,9 @@ class AsyncTicket(InOneProcess):
         self._batch = batch
         self._index = index
 
+    def __repr__(self) -> str:
+        return f"<AsyncTicket, {'done' if self.done() else 'in flight'}>"
+
     def done(self) -> bool:
         """Return whether the message is acknowledged or has failed."""
         return self._batch.done()
@@ -69,14 +81,19 @@ class AsyncTicket(InOneProcess):
 
 
 class AsyncProducer(InOneProcess):
-    """Sends messages to one vchannel in the order of the calls, with many batches in flight.
+    """Sends messages to a vchannel in the order of the calls, with many batches in flight.
+
+    On a channel with several vchannels, it divides each batch: a message with a key goes to the vchannel of the key,
+    and the others go to the vchannel that has received the fewest of them. Each vchannel has its messages in the order
+    of the calls. The first batch learns the number of vchannels, and each answer has it, so a producer follows a
+    channel that grows.
 
     Use it with ``async with``; leaving the block flushes. If the response to a batch is lost, with the connection or
     the server, the producer sends the batch again, for up to ``Retry.give_up_s`` without any response; it is stored
     once. A message that is too large for the server fails alone, if batches are numbered: its ticket and the next
     ``flush`` raise InvalidRequestError, and all others are appended in order. The producer stops once another append
     has failed or its outcome stays unknown: every later call raises ProducerStoppedError, and nothing after that append
-    is in the log.
+    is in the log on its vchannel. Each ticket has the outcome of its message.
     Not thread-safe: use it in its client's event loop.
     """
 
@@ -85,36 +102,53 @@ class AsyncProducer(InOneProcess):
         appends: Callable[[], AppendStream],
         vchannel: str,
         *,
-        linger_s: float = DEFAULT_LINGER_S,
+        linger_s: Duration = DEFAULT_LINGER_S,
         max_batch_bytes: int = DEFAULT_BATCH_BYTES,
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         durability: Durability | None = None,
         fencing_token: int | None = None,
         idempotent: bool = True,
+        partitioner: Partitioner | None = None,
     ) -> None:
-        check_seconds("linger_s", linger_s)
         if not 0 < max_batch_bytes <= max_in_flight_bytes:
             raise ValueError(
                 f"expected 0 < max_batch_bytes <= max_in_flight_bytes, got {max_batch_bytes} and {max_in_flight_bytes}"
             )
+        check_partitioner(partitioner, vchannel)
         self.vchannel = vchannel
         self._appends = appends
-        self._linger_s = linger_s
-        self._max_batch_bytes = max_batch_bytes
+        self._linger_s = check_seconds("linger_s", linger_s)
+        self.max_batch_bytes = max_batch_bytes
         self._terms = AppendTerms(durability, fencing_token).checked()
-        self._numbering = Numbering() if idempotent else None
+        self._is_idempotent = idempotent
+        # Of each vchannel, and of the channel by its name.
+        self._numberings: dict[str, Numbering] = {}
         self._linger: asyncio.Handle | None = None
         # Everything that is not acknowledged, including the gathered messages.
         self._room = Room(max_in_flight_bytes)
         self._sender = Sender[ProducerBatch](self._room, self._stopped)
+        self._route = (
+            None
+            if "/" in vchannel
+            else ChannelRoute(vchannel, self._put_to, lambda: appends().known, self._sender, partitioner)
+        )
         # Average size of the messages that ``send_many`` sent last; 0 before the first.
         self._message_bytes = 0.0
         self._is_closed = False
+        self._is_found = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncProducer of {self.vchannel}, {self.in_flight_bytes} bytes in flight>"
 
     @property
     def in_flight_bytes(self) -> int:
         """Approximate number of bytes that are not acknowledged."""
         return self._room.used_bytes
+
+    @property
+    def totals(self) -> Mapping[str, VchannelTotal]:
+        """What is acknowledged so far, by vchannel, if the producer's channel has several; else empty."""
+        return {} if self._route is None else dict(sorted(self._route.totals.items(), key=_index_of))
 
     async def send(self, message: Appendable) -> AsyncTicket:
         """Send ``message`` and return a ticket for its position; waits only for room in the buffer.
@@ -128,6 +162,8 @@ class AsyncProducer(InOneProcess):
             ProducerStoppedError: An earlier append failed. This message was not sent.
             ClosedError: The producer is closed.
         """
+        if not self._is_found:
+            await self.found()
         size_bytes = measure(message)
         if not self._room.has(size_bytes):
             await self._wait_for_room(size_bytes)
@@ -154,16 +190,24 @@ class AsyncProducer(InOneProcess):
         self._gather(message, size_bytes)
         self._ship_if_full()
 
-    async def send_many(self, messages: Sequence[Appendable]) -> None:
+    async def send_many(self, messages: Sequence[Appendable] | ArrowData) -> None:
         """Send ``messages`` in order, waiting for room as needed; ``flush`` reports whether they were appended.
 
         This is the fastest way to send many messages: a list of bytes takes no Python code per message. If it is
-        cancelled while it waits for room, it has sent a prefix of them.
+        cancelled while it waits for room, it has sent a prefix of them. Messages in columns, as ``AsyncClient.append``
+        takes them, in any number, take no Python object per message. A row that the server refuses for another reason
+        than the size of its payload stops the producer.
 
         Raises:
             TypeError, InvalidRequestError, ProducerStoppedError, ClosedError: As ``send``. A prefix of the messages may
                 have been sent; the one that the error names, and those after it, were not.
         """
+        if not self._is_found:
+            await self.found()
+        if is_arrow(messages):
+            async for rows in batches(messages, self.max_batch_bytes):
+                await self._send_batch(rows)
+            return
         begin = 0
         while begin < len(messages):
             part, is_plain, size_bytes = self._cut(messages, begin)
@@ -178,13 +222,37 @@ class AsyncProducer(InOneProcess):
             self._ship_if_full()
             begin += len(part)
 
-    def put(self, batch: Submission) -> None:
+    async def _send_batch(self, rows: Batch) -> None:
+        size_bytes = rows.columns.size_bytes
+        if not self._room.has(size_bytes):
+            await self._wait_for_room(size_bytes)
+        self._check_open()
+        self._ship()
+        batch = self._start_batch()
+        # It takes no more messages, so it need not be a list.
+        batch.messages, batch.is_plain, batch.size_bytes = cast("list[Appendable]", rows), False, size_bytes
+        self._room.used_bytes += size_bytes
+        self._ship()
+
+    def put(self, batch: ProducerBatch) -> None:
         """Pass a batch to the append stream, under the numbers of the producer; for the producers of other modules.
 
         Raises:
             ClosedError: The client is closed.
         """
-        self._appends().put(self.vchannel, self._terms, batch, self._numbering)
+        self._put_to(self.vchannel, batch)
+
+    def _put_to(self, vchannel: str, batch: ProducerBatch) -> None:
+        # A channel that has accepted the first batch by its name continues as its first vchannel.
+        has_one = self._route is not None and self._route.has_one and vchannel == f"{self.vchannel}/0"
+        name = self.vchannel if has_one else vchannel
+        numbering = self._numberings.get(name)
+        if numbering is None and self._is_idempotent:
+            numbering = self._numberings[name] = Numbering()
+        appends = self._appends()
+        if (hooks := _tracing.hooks) is not None:
+            batch.on_settled = hooks.sends(vchannel, appends.transport.endpoint)
+        appends.put(vchannel, self._terms, batch, numbering)
 
     async def flush(self) -> None:
         """Return once everything sent so far is acknowledged.
@@ -216,7 +284,16 @@ class AsyncProducer(InOneProcess):
         self._is_closed = True
         await self.flush()
 
+    async def found(self) -> None:
+        """Find the node of the vchannel, if the client finds owners. Raises TidelogError.
+
+        ``async with`` and the calls that wait do this; before the first of them, nothing can be sent.
+        """
+        await located(self._appends, (self.vchannel,))
+        self._is_found = True
+
     async def __aenter__(self) -> Self:
+        await self.found()
         return self
 
     async def __aexit__(
@@ -252,7 +329,7 @@ class AsyncProducer(InOneProcess):
     def _cut(self, messages: Sequence[Appendable], begin: int) -> tuple[Sequence[Appendable], bool, int]:
         """Return the messages from ``begin`` that fit into the current batch, at least one, with their size."""
         batch = self._sender.gathering
-        room_bytes, count = self._max_batch_bytes, MAX_MESSAGES_PER_BATCH
+        room_bytes, count = self.max_batch_bytes, MAX_MESSAGES_PER_BATCH
         if batch is not None:
             room_bytes, count = max(room_bytes - batch.size_bytes, 1), max(count - len(batch.messages), 1)
         if self._message_bytes:
@@ -283,7 +360,7 @@ class AsyncProducer(InOneProcess):
             if is_plain is not batch.is_plain:
                 # Payloads that share a batch with messages take more than alone: the new ones, or those before.
                 added_bytes += MIXED_BYTES * (count if is_plain else len(batch.messages))
-            if batch.size_bytes + added_bytes > self._max_batch_bytes:
+            if batch.size_bytes + added_bytes > self.max_batch_bytes:
                 self._ship()
                 batch, added_bytes = None, size_bytes
         if batch is None:
@@ -301,7 +378,7 @@ class AsyncProducer(InOneProcess):
     def _ship_if_full(self) -> None:
         batch = self._sender.gathering
         assert batch is not None
-        if batch.size_bytes >= self._max_batch_bytes or len(batch.messages) >= MAX_MESSAGES_PER_BATCH:
+        if batch.size_bytes >= self.max_batch_bytes or len(batch.messages) >= MAX_MESSAGES_PER_BATCH:
             self._ship()
 
     def _ship(self) -> None:
@@ -311,7 +388,14 @@ class AsyncProducer(InOneProcess):
             return
         assert self._linger is not None
         self._linger.cancel()
+        if self._route is not None:
+            self._route.send(batch)
+            return
         try:
             self.put(batch)
         except TidelogError as error:
             batch.fail(error)
+
+
+def _index_of(total: tuple[str, VchannelTotal]) -> int:
+    return int(total[0].rpartition("/")[2])

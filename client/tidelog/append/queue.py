@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import Any, Final
 
 from tidelog.append.numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
@@ -15,7 +16,8 @@ from tidelog.append.sizes import Appendable
 from tidelog.errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
 from tidelog.types import AppendResult, TransactionResult
 from tidelog.wire.append_terms import AppendTerms
-from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
+from tidelog.wire.partitioning import Partitioner
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
@@ -30,7 +32,7 @@ class Submission:
     """One append of a caller; its messages get consecutive ticks.
 
     Attributes:
-        messages: Messages, at least one.
+        messages: Messages, at least one. A Batch is encoded already: it is sent as it is, if it travels alone.
         is_plain: True if all messages are bytes.
         size_bytes: Approximate size in a batch.
         future: Receives the AppendResult (for a transaction, the TransactionResult), a TidelogError, or TimeoutError
@@ -106,22 +108,6 @@ class Submission:
         """Record that the deadline passed before it was sent, so it never will be."""
 
 
-@dataclass(slots=True, eq=False)
-class ColumnsSubmission(Submission):
-    """A batch that is encoded already; it does not share a request.
-
-    Attributes:
-        columns: The messages.
-    """
-
-    columns: Columns = field(kw_only=True)
-
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        return self.columns.count
-
-
 @dataclass(slots=True)
 class TransactionPart:
     """The part of a transaction for one vchannel.
@@ -132,6 +118,7 @@ class TransactionPart:
         size_bytes: Approximate size of these in batches.
         count: Number of messages, staged ones included.
         expected_last_tick, fencing_token: Conditions of the commit.
+        partitioner: How the vchannels of keys are chosen, if the part is for a channel.
     """
 
     messages: list[Appendable] = field(default_factory=list)
@@ -140,6 +127,7 @@ class TransactionPart:
     count: int = 0
     expected_last_tick: int | None = None
     fencing_token: int | None = None
+    partitioner: Partitioner | None = None
 
     @property
     def has_conditions(self) -> bool:
@@ -274,10 +262,6 @@ class Failure:
     error: TidelogError
 
 
-def _sequence(batch: AppendBatch) -> int:
-    return batch.sequence
-
-
 @dataclass(slots=True, eq=False)
 class AppendQueue:
     """Appends to one vchannel, in order.
@@ -377,7 +361,7 @@ class AppendQueue:
 
     def send_again(self, batch: AppendBatch) -> None:
         """Queue ``batch`` for a resend, in order of sequence."""
-        insort(self.in_doubt, batch, key=_sequence)
+        insort(self.in_doubt, batch, key=attrgetter("sequence"))
 
     def is_behind(self, batch: AppendBatch) -> bool:
         """Return whether a batch before ``batch`` waits for a resend."""

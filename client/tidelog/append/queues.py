@@ -16,9 +16,11 @@ from math import inf
 from typing import Final
 
 from tidelog.append.contents import encode, results, wrong_answer
+from tidelog.append.dividing import KnownChannels
 from tidelog.append.numbering import Numbering, Verdict, verdict
 from tidelog.append.oversized import oversized
 from tidelog.append.queue import AppendBatch, AppendQueue, Failure, Hold, Submission, TransactionSubmission
+from tidelog.append.queue_turns import ABANDONED, QueueTurns, as_known
 from tidelog.errors import (
     AppendUnknownError,
     ClosedError,
@@ -31,23 +33,17 @@ from tidelog.errors import (
     TidelogError,
     UnauthenticatedError,
     UnavailableError,
-    copy_of,
 )
 from tidelog.transport.pipeline import After, Queue
 from tidelog.transport.status import error_of_answer
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import AppendTerms
-from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
+from tidelog.wire.columns import Columns
 
-MAX_COALESCED_BYTES: Final = 1 << 20
-"""Maximum bytes of appends that share a batch; a larger append is sent alone."""
 MAX_BATCHES_PER_MESSAGE: Final = 64
 MAX_BYTES_PER_MESSAGE: Final = 64 << 10
 """Small batches to several vchannels share a message up to this size: a message costs gRPC more than an append."""
-
-
-_QueueKey = tuple[str, AppendTerms, Numbering | None]
 
 
 class AppendQueues(Queue):
@@ -56,65 +52,57 @@ class AppendQueues(Queue):
     Invariant: answers arrive in the order of requests, so the next answer is for the oldest batch in flight.
     """
 
-    def __init__(self, *, max_in_flight_bytes: int) -> None:
+    def __init__(self, *, max_in_flight_bytes: int, known: KnownChannels | None = None) -> None:
+        """Create idle queues; ``known`` learns the numbers of vchannels from the answers."""
         self._max_in_flight_bytes = max_in_flight_bytes
-        self._queues: dict[_QueueKey, AppendQueue] = {}
-        self._listed: deque[AppendQueue] = deque()
+        self._known = known or KnownChannels()
+        self._turns = QueueTurns()
         self._in_flight: deque[AppendBatch] = deque()
         self._in_flight_bytes = 0
-        self._waiting_bytes = 0
         self._last_request_id = 0
 
     @property
     def is_idle(self) -> bool:
         """True if nothing waits and nothing is in flight."""
-        return not self._queues
+        return not self._turns.queues
 
     @property
     def has_waiting(self) -> bool:
         """True if something waits to be sent or resent."""
-        return any(queue.waiting or queue.in_doubt for queue in self._queues.values())
-
-    @property
-    def may_write(self) -> bool:
-        """True if a queue may send."""
-        return bool(self._listed)
+        return any(queue.waiting or queue.in_doubt for queue in self._turns.queues.values())
 
     @property
     def has_patience(self) -> bool:
         """True if a numbered queue has unsettled submissions: all others have deadlines of their own."""
-        return any(queue.numbering is not None for queue in self._queues.values())
+        return any(queue.numbering is not None for queue in self._turns.queues.values())
 
     @property
     def has_room(self) -> bool:
         """True if fewer bytes wait than may be in flight."""
-        return self._waiting_bytes < self._max_in_flight_bytes
+        return self._turns.waiting_bytes < self._max_in_flight_bytes
 
     def submit(
         self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
     ) -> None:
         """Queue ``submission`` in the queue of its vchannel, terms and numbering."""
-        key = (vchannel, terms, numbering)
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = AppendQueue(*key)
+        queue = self._turns.queue_of(vchannel, terms, numbering)
         if numbering is not None and not numbering.is_independent:
             submission.travels_alone = True
-        self._put(queue, submission)
+        self._turns.put(queue, submission)
 
     def next_batch(self) -> AppendBatch | None:
         """Return the next batch to send, and count it as in flight; None if nothing may be sent now."""
-        while (queue := self._next_queue()) is not None:
+        turns = self._turns
+        while (queue := turns.next_queue()) is not None:
             if self._in_flight and self._in_flight_bytes >= self._max_in_flight_bytes:
                 return None
-            self._listed.popleft()
-            queue.is_listed = False
+            turns.unlist_next()
             batch = _again(queue.in_doubt.popleft()) if queue.in_doubt else self._compose(queue)
             if batch is not None:
                 self._in_flight.append(batch)
                 self._in_flight_bytes += batch.size_bytes
                 queue.batches_in_flight += 1
-            self._list(queue)
+            turns.update(queue)
             if batch is not None:
                 return batch
         return None
@@ -140,14 +128,8 @@ class AppendQueues(Queue):
 
     def _is_next_small(self, max_bytes: int) -> bool:
         """Return whether the next queue has nothing in flight, and at most ``max_bytes`` to send."""
-        queue = self._next_queue()
+        queue = self._turns.next_queue()
         return queue is not None and not queue.batches_in_flight and queue.next_batch_bytes <= max_bytes
-
-    def _next_queue(self) -> AppendQueue | None:
-        """Return the first listed queue, without those before it that may no longer send."""
-        while self._listed and not self._listed[0].may_send():
-            self._listed.popleft().is_listed = False
-        return self._listed[0] if self._listed else None
 
     def answered(self, response: wal_service_pb2.AppendStreamResponse) -> After:
         """Settle the oldest batches in flight with their results or errors in ``response``."""
@@ -171,11 +153,20 @@ class AppendQueues(Queue):
         self._landed(batch)
         error = error or wrong_answer(batch, response)
         if error is None:
+            self._learn(batch, response)
             for submission, result in zip(batch.submissions, results(batch.submissions, response), strict=True):
                 submission.succeed(result)
         else:
             self._refuse_in_flight(batch, error)
-        self._list(batch.queue)
+        self._turns.update(batch.queue)
+
+    def _learn(self, batch: AppendBatch, response: wal_service_pb2.AppendStreamResponse) -> None:
+        first = batch.submissions[0]
+        if isinstance(first, TransactionSubmission):
+            for vchannel, part in zip(first.parts, response.transaction.parts, strict=True):
+                self._known.note(vchannel, part.vchannels)
+        else:
+            self._known.note(batch.queue.vchannel, response.result.vchannels)
 
     def may_pass(self, error: TidelogError, *, can_renew_token: bool) -> bool:
         """Return whether the next stream may succeed: not if the server refuses a token that cannot change."""
@@ -207,29 +198,29 @@ class AppendQueues(Queue):
                 # A batch that was only ever sent after a rejected or failed one is not in the log.
                 batch.was_lost = batch.was_lost or not (queue.renumbers_surely(batch) or queue.has_failed_before(batch))
                 queue.send_again(batch)
-            self._list(queue)
-        for queue in list(self._queues.values()):
+            self._turns.update(queue)
+        for queue in list(self._turns.queues.values()):
             queue.hold = Hold.NONE
-            self._list(queue)
+            self._turns.update(queue)
 
     @property
     def has_releasable(self) -> bool:
         """True if a batch was rejected because of overload, and may be accepted later."""
-        return any(queue.hold is Hold.OVERLOAD for queue in self._queues.values())
+        return any(queue.hold is Hold.OVERLOAD for queue in self._turns.queues.values())
 
     def resume(self) -> None:
         """Allow resending what was rejected because of overload."""
-        for queue in list(self._queues.values()):
+        for queue in list(self._turns.queues.values()):
             if queue.hold is Hold.OVERLOAD:
                 queue.hold = Hold.NONE
-                self._list(queue)
+                self._turns.update(queue)
 
     def unreachable(self, error: TidelogError, *, may_pass: bool = True) -> None:
         """Fail everything not yet sent with ``error``, except in numbered queues, which wait for the next stream."""
-        for queue in list(self._queues.values()):
+        for queue in list(self._turns.queues.values()):
             if queue.numbering is None:
-                self._fail_waiting_of(queue, error)
-                self._list(queue)
+                self._turns.fail_waiting(queue, error)
+                self._turns.update(queue)
 
     def refused(self, error: TidelogError) -> None:
         """Fail what is numbered: the server refuses the token, which cannot change."""
@@ -251,13 +242,13 @@ class AppendQueues(Queue):
         for batch in self._in_flight:
             batch.was_lost = True
         self._interrupt(lost)
-        for queue in list(self._queues.values()):
+        for queue in list(self._turns.queues.values()):
             while queue.in_doubt:
                 batch = queue.in_doubt.popleft()
                 batch.fail(lost if batch.was_lost else error)
             if queue.numbering is not None:
-                self._fail_waiting_of(queue, error)
-            self._list(queue)
+                self._turns.fail_waiting(queue, error)
+            self._turns.update(queue)
 
     def expire(self, now_s: float) -> float:
         """Fail submissions whose deadline has passed with TimeoutError; return the next deadline, infinity for none.
@@ -265,47 +256,21 @@ class AppendQueues(Queue):
         Expired submissions that were not sent never will be; those that were sent may be in the log.
         """
         kept: list[Submission] = []
-        for queue in list(self._queues.values()):
-            for submission in [self._take(queue) for _ in range(len(queue.waiting))]:
+        for queue in list(self._turns.queues.values()):
+            for submission in [self._turns.take(queue) for _ in range(len(queue.waiting))]:
                 if submission.expire(now_s):
                     submission.drop()
                 else:
-                    self._put(queue, submission)
+                    self._turns.put(queue, submission)
                     kept.append(submission)
-            self._list(queue)
-        in_doubt = chain.from_iterable(queue.in_doubt for queue in self._queues.values())
+            self._turns.update(queue)
+        in_doubt = chain.from_iterable(queue.in_doubt for queue in self._turns.queues.values())
         for batch in chain(self._in_flight, in_doubt):
             kept += [submission for submission in batch.submissions if not submission.expire(now_s)]
         return min((submission.deadline_s for submission in kept), default=inf)
 
-    def _put(self, queue: AppendQueue, submission: Submission, *, first: bool = False) -> None:
-        (queue.waiting.appendleft if first else queue.waiting.append)(submission)
-        queue.waiting_bytes += submission.size_bytes
-        self._waiting_bytes += submission.size_bytes
-        # A listed queue that runs is sent in its turn.
-        if not queue.is_listed or queue.refusal is not None or queue.failure is not None:
-            self._list(queue)
-
-    def _take(self, queue: AppendQueue) -> Submission:
-        submission = queue.waiting.popleft()
-        queue.waiting_bytes -= submission.size_bytes
-        self._waiting_bytes -= submission.size_bytes
-        return submission
-
-    def _list(self, queue: AppendQueue) -> None:
-        """List the queue if it may send, and delete it once it is empty: a client may use any number of vchannels."""
-        if queue.may_renumber():
-            self._renumber(queue)
-        if queue.failure is not None:
-            self._stop(queue, queue.failure.error)
-        if queue.is_empty:
-            self._queues.pop((queue.vchannel, queue.terms, queue.numbering), None)
-        elif not queue.is_listed and queue.may_send():
-            queue.is_listed = True
-            self._listed.append(queue)
-
     def _compose(self, queue: AppendQueue) -> AppendBatch | None:
-        submissions, count, size_bytes = self._gather(queue)
+        submissions, count, size_bytes = self._turns.gather(queue)
         if not submissions:
             return None
         try:
@@ -323,39 +288,9 @@ class AppendQueues(Queue):
             request = _wire.transaction_request(request_id, content, queue.terms, number)
         return AppendBatch(queue, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
 
-    def _gather(self, queue: AppendQueue) -> tuple[list[Submission], int, int]:
-        """Take the submissions of the next batch from the queue until it is full; the first one always fits.
-
-        Returns:
-            The submissions, the number of their messages, and their size in bytes.
-        """
-        submissions: list[Submission] = []
-        waiting, limit = queue.waiting, queue.next_batch_limit()
-        count = size_bytes = abandoned_bytes = 0
-        while waiting and len(submissions) < limit:
-            head = waiting[0]
-            if head.is_abandoned:
-                abandoned_bytes += waiting.popleft().size_bytes
-                continue
-            if head.growing_bytes and not submissions:
-                # What grows travels alone; the next one grows on.
-                grown_bytes = head.seal()
-                queue.waiting_bytes += grown_bytes
-                self._waiting_bytes += grown_bytes
-            new_count, new_bytes = count + head.count, size_bytes + head.size_bytes
-            is_full = new_count > MAX_MESSAGES_PER_BATCH or new_bytes > MAX_COALESCED_BYTES
-            if submissions and (is_full or not _may_share(submissions[0], head)):
-                break
-            head.is_sent = True
-            submissions.append(waiting.popleft())
-            count, size_bytes = new_count, new_bytes
-        queue.waiting_bytes -= size_bytes + abandoned_bytes
-        self._waiting_bytes -= size_bytes + abandoned_bytes
-        return submissions, count, size_bytes
-
     def _refuse(self, queue: AppendQueue, submissions: list[Submission], error: Exception) -> None:
         if len(submissions) > 1:
-            self._put_back_alone(queue, submissions)
+            self._turns.put_back_alone(queue, submissions)
             return
         refusal = InvalidRequestError(f"a message cannot be encoded: {error}")
         refusal.__cause__ = error
@@ -368,7 +303,7 @@ class AppendQueues(Queue):
         if batch.queue.numbering is not None:
             self._refused(batch, error)
         elif _is_fault_of_one(error) and len(batch.submissions) > 1:
-            self._isolate(batch)
+            self._turns.put_back_alone(batch.queue, batch.submissions)
         else:
             batch.fail(error)
 
@@ -394,12 +329,12 @@ class AppendQueues(Queue):
                 queue.send_again(batch)
                 queue.renumber_from(batch, is_forgotten=True)
             case Verdict.GIVE_UP:
-                known = _as_known(batch, error)
+                known = as_known(batch, error)
                 if queue.will_renumber(batch) and isinstance(error, SequenceGapError):
-                    batch.fail(_ABANDONED)
+                    batch.fail(ABANDONED)
                 elif _is_fault_of_one(known) and len(batch.submissions) > 1:
                     queue.renumber_from(batch)
-                    self._isolate(batch)
+                    self._turns.put_back_alone(queue, batch.submissions)
                 elif not self._leave_out(batch, known):
                     queue.fail(batch, known)
 
@@ -419,46 +354,6 @@ class AppendQueues(Queue):
             queue.send_again(batch)
         return True
 
-    def _renumber(self, queue: AppendQueue) -> None:
-        """Requeue everything that was rejected, under new sequences."""
-        numbering, refusal = queue.numbering, queue.refusal
-        assert numbering is not None
-        assert refusal is not None
-        queue.refusal = None
-        if refusal.is_forgotten or refusal.was_lost or any(batch.was_lost for batch in queue.in_doubt):
-            numbering.renew()
-        else:
-            # The server accepted nothing under these sequences, and nothing is in flight any more.
-            numbering.rewind(refusal.sequence)
-        while queue.in_doubt:
-            batch = queue.in_doubt.pop()
-            if batch.was_lost:
-                # An earlier attempt may still arrive; under a new sequence the server would not detect the duplicate.
-                batch.fail(_ABANDONED)
-            else:
-                self._put_back_alone(queue, batch.submissions)
-
-    def _stop(self, queue: AppendQueue, failure: TidelogError) -> None:
-        """Fail everything after the failed batch, because it would follow a gap."""
-        while queue.in_doubt and queue.has_failed_before(queue.in_doubt[-1]):
-            batch = queue.in_doubt.pop()
-            queue.fail(batch, _as_known(batch, failure))
-        self._fail_waiting_of(queue, queue.stopped(failure))
-
-    def _fail_waiting_of(self, queue: AppendQueue, error: TidelogError) -> None:
-        while queue.waiting:
-            self._take(queue).fail(error)
-
-    def _isolate(self, batch: AppendBatch) -> None:
-        """Requeue each submission of a rejected batch alone, so that one bad message affects no other caller."""
-        self._put_back_alone(batch.queue, batch.submissions)
-
-    def _put_back_alone(self, queue: AppendQueue, submissions: list[Submission]) -> None:
-        for submission in reversed(submissions):
-            submission.travels_alone = True
-            submission.is_sent = False
-            self._put(queue, submission, first=True)
-
     def _landed(self, batch: AppendBatch) -> None:
         self._in_flight_bytes -= batch.size_bytes
         batch.queue.batches_in_flight -= 1
@@ -472,11 +367,6 @@ def _again(batch: AppendBatch) -> AppendBatch:
         batch.says_repeated = True
     return batch
 
-
-_ABANDONED: Final = AppendUnknownError(
-    "the connection was lost, and then a batch before this one was rejected: this one may or may not be in the log",
-    effect="unknown",
-)
 
 _REFUSALS_OF_STREAMS: Final = (UnauthenticatedError, PermissionDeniedError, OverloadedError)
 """With these the server refuses a stream before it reads anything from it."""
@@ -496,19 +386,5 @@ def _too_large(size_bytes: int, max_bytes: int) -> InvalidRequestError:
     )
 
 
-def _as_known(batch: AppendBatch, error: TidelogError) -> TidelogError:
-    """Return ``error``, with ``effect`` ``unknown`` if an earlier attempt may be in the log."""
-    if not batch.was_lost or error.effect == "unknown":
-        return error
-    return copy_of(error, effect="unknown")
-
-
 def _is_fault_of_one(error: TidelogError) -> bool:
     return isinstance(error, InvalidRequestError) and error.effect == "none"
-
-
-def _may_share(first: Submission, head: Submission) -> bool:
-    """Return whether ``head`` may share a request that begins with ``first``."""
-    if isinstance(first, TransactionSubmission):
-        return first.may_share_with(head)
-    return not (head.travels_alone or first.travels_alone)

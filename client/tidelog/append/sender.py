@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -48,13 +48,24 @@ class Room:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch(Submission):
-    """A batch of a producer; the future is for any number of callers, which may cancel it."""
+    """A batch of a producer; the future is for any number of callers, which may cancel it.
+
+    Attributes:
+        messages: Its messages.
+        sender: The producer's sender.
+        on_answer: Called first with the batch and its error, None if it is in the log. If it returns True, the batch
+            does not fail: it will be sent again.
+        on_settled: Called with the number of messages and the error once it is settled; None if nothing measures it.
+    """
 
     messages: list[Appendable]
     sender: "Sender[Any]" = field(kw_only=True)
+    on_answer: "Callable[[ProducerBatch, TidelogError | None], bool] | None" = field(kw_only=True, default=None)
+    on_settled: Callable[[int, TidelogError | None], None] | None = field(kw_only=True, default=None)
 
     def succeed(self, result: AppendResult | TransactionResult | None) -> None:
         """Tell the sender first: callers in other threads act on the future at once."""
+        self._is_taken_back(None)
         self.sender.settled(self)
         # A caller in another thread may cancel the future at any time.
         with suppress(InvalidStateError):
@@ -65,12 +76,18 @@ class ProducerBatch(Submission):
         if self.is_abandoned:
             # It has failed, and lies in the queue still.
             return
+        if self._is_taken_back(error):
+            return
         self.sender.settled(self, error)
         with suppress(InvalidStateError):
             Submission.fail(self, error)
         if not self.future.cancelled():
             # Marks the exception as retrieved: a caller that does not wait finds the failure with its next call.
             self.future.exception()
+
+    def _is_taken_back(self, error: TidelogError | None) -> bool:
+        on_answer, self.on_answer = self.on_answer, None
+        return on_answer is not None and on_answer(self, error)
 
 
 Batch = TypeVar("Batch", bound=ProducerBatch)
@@ -117,11 +134,21 @@ class Sender(Generic[Batch]):
         self.gathering = batch
         self._unsettled.append(batch)
 
+    def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Let the parts of a batch that was divided stand in its place; they have its size."""
+        with self.lock:
+            place = self._unsettled.index(batch)
+            del self._unsettled[place]
+            for part in reversed(parts):
+                self._unsettled.insert(place, part)
+
     def settled(self, batch: Batch, error: TidelogError | None = None) -> None:
         """Record that ``batch`` was answered, or has failed with ``error``: it occupies no memory any more."""
         with self.lock:
             self._unsettled.remove(batch)
             self.room.free(batch.size_bytes + batch.growing_bytes)
+        if batch.on_settled is not None:
+            batch.on_settled(batch.count, error)
         if batch.refused and self.refusal is None:
             self.refusal = copy_of(next(iter(batch.refused.values())))
         if error is not None:

@@ -6,6 +6,7 @@ from typing import Final, cast
 from tidelog.append.message_checks import checked_bytes
 from tidelog.errors import InvalidRequestError
 from tidelog.message import MESSAGE_BYTES, Message
+from tidelog.wire.batch import Batch
 
 Appendable = bytes | Message
 """One message: only a payload, or a Message with key, type, properties and time."""
@@ -52,7 +53,7 @@ def in_batches(
         yield piece, set(map(type, piece)) <= {bytes}, size_bytes
 
 
-def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appendable], bool, int]:
+def measured(messages: object) -> tuple[Sequence[Appendable], bool, int]:
     """Return ``messages`` as a sequence, whether they are all plain bytes, and their approximate size in a batch.
 
     Raises:
@@ -63,6 +64,8 @@ def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appe
         return (messages,), True, len(messages) + _OVERHEAD_BYTES
     if isinstance(messages, Message):
         return (messages,), False, measure(messages)
+    if isinstance(messages, Batch):
+        return messages, False, messages.columns.size_bytes
     if not isinstance(messages, Sequence):
         raise _type_error(messages)
     several = cast("Sequence[Appendable]", messages)
@@ -82,6 +85,9 @@ def measure_all(messages: Sequence[Appendable], first: int = 0) -> tuple[bool, i
     if set(map(type, messages)) <= {bytes}:
         payloads = cast("Sequence[bytes]", messages)
         return True, sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
+    if isinstance(messages, str | bytearray | memoryview):
+        # A sequence, too, but not one of messages.
+        raise _type_error(messages)
     size_bytes = 0
     for index, message in enumerate(messages, first):
         try:
@@ -92,4 +98,9 @@ def measure_all(messages: Sequence[Appendable], first: int = 0) -> tuple[bool, i
 
 
 def _type_error(found: object) -> TypeError:
-    return TypeError(f"append expects bytes, a Message or a list of them, got {type(found).__name__}")
+    hint = ": encode it, as with .encode()" if isinstance(found, str) else ""
+    if isinstance(found, bytearray | memoryview):
+        hint = ": copy it with bytes(...), because it may change before it is sent"
+    return TypeError(
+        f"append expects bytes, a Message, a list of them or an object of Arrow, got {type(found).__name__}{hint}"
+    )

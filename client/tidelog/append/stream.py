@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from tidelog.append.dividing import KnownChannels
 from tidelog.append.numbering import Numbering
 from tidelog.append.queue import Submission, TransactionSubmission
 from tidelog.append.queues import AppendQueues, unknown
@@ -15,6 +16,7 @@ from tidelog.transport.retry import may_repeat
 from tidelog.transport.transport import Transport, deadline_error
 from tidelog.types import AppendResult, TransactionResult
 from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.batch import Batch
 
 _NUMBERINGS_KEPT: Final = 1_024
 
@@ -24,12 +26,22 @@ class AppendStream:
 
     When the stream breaks, the outcome of sent batches is unknown, unless they are numbered: numbered batches are
     resent over the next stream, and so is everything that was waiting.
+
+    A close ends appends that wait for room or for a retry at once: none of them is in flight. Submissions that are not
+    settled in time, or when its wait is cancelled, fail with ClosedError if they were not sent, else with
+    AppendUnknownError.
+
+    Attributes:
+        pipeline: The gRPC stream, which the client closes.
+        transport: The connections of the client.
+        known: The channels with several vchannels, as answers have them.
     """
 
     def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
-        self._transport = transport
-        self._queues = AppendQueues(max_in_flight_bytes=max_in_flight_bytes)
-        self._pipeline = Pipeline(transport, "append", self._queues, transport.append_stream)
+        self.transport = transport
+        self.known = KnownChannels()
+        self._queues = AppendQueues(max_in_flight_bytes=max_in_flight_bytes, known=self.known)
+        self.pipeline = Pipeline(transport, "append", self._queues, transport.append_stream)
         # One per queue of transactions, and per queue of batches that are resent until they are answered.
         self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
         self._loop = asyncio.get_running_loop()
@@ -49,9 +61,9 @@ class AppendStream:
         Raises:
             ClosedError: The client is closed.
         """
-        if self._pipeline.is_closing:
+        if self.pipeline.is_closing:
             raise closed_error()
-        self._pipeline.send_soon(submission.deadline_s)
+        self.pipeline.send_soon(submission.deadline_s)
         self._queues.submit(vchannel, terms, submission, numbering)
 
     async def append(
@@ -82,7 +94,10 @@ class AppendStream:
                 if not self._queues.has_room:
                     async with asyncio.timeout_at(deadline_s):
                         await self._room()
-                submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
+                submission = Submission(
+                    messages, is_plain, size_bytes, self._loop.create_future(), deadline_s,
+                    travels_alone=isinstance(messages, Batch),
+                )  # fmt: skip
                 self.put(
                     vchannel, terms, submission, self._numbering((vchannel, terms, False)) if is_numbered else None
                 )
@@ -95,9 +110,9 @@ class AppendStream:
                 else:
                     return result
                 submission = None
-                pauses_s = pauses_s or self._transport.retry.pauses_s()
+                pauses_s = pauses_s or self.transport.retry.pauses_s()
                 async with asyncio.timeout_at(deadline_s):
-                    await self._pipeline.pause(next(pauses_s))
+                    await self.pipeline.pause(next(pauses_s))
         except TimeoutError as error:
             if isinstance(error, TidelogError):
                 raise
@@ -135,25 +150,16 @@ class AppendStream:
             # An earlier wait timed out.
             submission.future = self._loop.create_future()
         submission.deadline_s = self._loop.time() + timeout_s
-        self._pipeline.watch(submission.deadline_s)
+        self.pipeline.watch(submission.deadline_s)
         # Shielded, because several callers may wait.
         result: TransactionResult = await asyncio.shield(submission.future)
         return result
 
-    async def aclose(self, timeout_s: float) -> None:
-        """Wait until all submissions are settled, at most ``timeout_s`` seconds, then end the stream.
-
-        Appends that wait for room or for a retry end at once: none of them is in flight. Submissions that are not
-        settled in time, or when the wait is cancelled, fail with ClosedError if they were not sent, else with
-        AppendUnknownError.
-        """
-        await self._pipeline.aclose(timeout_s)
-
     async def _room(self) -> None:
         while not self._queues.has_room:
-            if self._pipeline.is_closing:
+            if self.pipeline.is_closing:
                 raise closed_error()
-            await self._pipeline.changed()
+            await self.pipeline.changed()
 
 
 def _late(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:

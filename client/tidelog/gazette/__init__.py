@@ -1,256 +1,135 @@
 """Exactly-once messages over journals: the rules of Gazette's ``message`` package on a Tidelog server."""
 
-from uuid import UUID
+from uuid import UUID as UUID
 
-from tidelog.admin.journal_types import (
-    JournalChange,
-    JournalDelete,
-    JournalSpec,
-    JournalUpsert,
-    ListRequest,
-    ListResponse,
-)
-from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
-from tidelog.admin.selectors import InvalidSelectorError, format_label_selector, parse_label_selector, selector_matches
-from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
-from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
-from tidelog.gazette.consumers._generated_consumer import Consumer
-from tidelog.gazette.consumers.consumer import AsyncConsumer
-from tidelog.gazette.consumers.handlers import AsyncHandler, Handler
-from tidelog.gazette.errors import (
-    DesyncDetectedError,
-    EmptyListResponseError,
-    FieldCountError,
-    FrameTooLargeError,
-    FramingError,
-    GazetteError,
-    InvalidUUIDError,
-    MalformedFrameError,
-    MissingJournalError,
-    MustStartReplayError,
-    NotFrameableError,
-    ReplayBeginError,
-    ReplayEndError,
-    ReplayError,
-    ReplayJournalError,
-    ReplayReaderError,
-    UnexpectedEOFError,
-    UnknownContentTypeError,
-    UnmarshalError,
-)
-from tidelog.gazette.framings.byte_reader import ByteReader
-from tidelog.gazette.framings.csv_framing import CSVFrameable, CSVFraming
-from tidelog.gazette.framings.fixed_framing import (
-    FIXED_FRAME_HEADER_LENGTH,
-    FIXED_FRAME_WORD,
-    FixedFraming,
-    ProtoFrameable,
-    encode_fixed_proto_frame,
-    unpack_fixed_frame,
-)
-from tidelog.gazette.framings.framing import (
-    FrameFraming,
-    Framing,
-    UnmarshalFunc,
-    frame_decoder,
-    frame_encoder,
-    framing_by_content_type,
-    register_framing,
-)
-from tidelog.gazette.framings.json_framing import JSONFrameable, JSONFraming, JSONMarshalerTo, JSONUnmarshaler
-from tidelog.gazette.framings.lines import unpack_line
-from tidelog.gazette.iterators import AsyncIteratorOfMessages, AsyncReadCommittedIter, AsyncReadUncommittedIter
-from tidelog.gazette.mappings import (
-    MappingKeyFunc,
-    PartitionsFunc,
-    key_func,
-    mixed_rendezvous_mapping,
-    modulo_mapping,
-    random_mapping,
-    rendezvous_mapping,
-)
-from tidelog.gazette.messages import (
-    NO_BEGIN,
-    Envelope,
-    Frameable,
-    Journal,
-    Mappable,
-    MappingFunc,
-    Message,
-    NewMessageFunc,
-    Offset,
-    Offsets,
-    Validator,
-)
-from tidelog.gazette.polled_list import AsyncPolledList
-from tidelog.gazette.publisher import AsyncPublisher, Publisher, append_ack_intents, write_ack_intents
-from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
-from tidelog.gazette.records import UUID_FIELD, CSVRecord, JSONMessage, JSONRecord, ProtoRecord
-from tidelog.gazette.sequencer import Outcome, Sequencer, StepSequencer
-from tidelog.gazette.stores import (
-    AsyncCheckpointStore,
-    AsyncSqliteCheckpointStore,
-    AsyncTidelogCheckpointStore,
-    CheckpointStore,
-    ConsumerFencedError,
-    SqliteCheckpointStore,
-    TidelogCheckpointStore,
-)
-from tidelog.gazette.sync_append import Append, JournalClient
-from tidelog.gazette.sync_reading import Iterator, PolledList, ReadCommittedIter, ReadUncommittedIter, RetryReader
-from tidelog.gazette.uuids import (
-    CLOCK_UNITS_PER_SECOND,
-    NIL_UUID,
-    Clock,
-    Flags,
-    ProducerID,
-    build_uuid,
-    clock_at,
-    get_clock,
-    get_flags,
-    get_producer_id,
-    new_clock,
-    new_producer_id,
-    parse_uuid,
-    time_of_clock,
-    uuid_text,
-)
+from tidelog import _export
+from tidelog.gazette.append_service import AsyncAppend as AsyncAppend
+from tidelog.gazette.append_service import AsyncJournalClient as AsyncJournalClient
+from tidelog.gazette.checkpoints import Checkpoint as Checkpoint
+from tidelog.gazette.checkpoints import JournalProducer as JournalProducer
+from tidelog.gazette.checkpoints import ProducerState as ProducerState
+from tidelog.gazette.consumers._generated_consumer import Consumer as Consumer
+from tidelog.gazette.consumers.consumer import AsyncConsumer as AsyncConsumer
+from tidelog.gazette.consumers.consumer import AsyncHandler as AsyncHandler
+from tidelog.gazette.consumers.consumer import Handler as Handler
+from tidelog.gazette.errors import DesyncDetectedError as DesyncDetectedError
+from tidelog.gazette.errors import EmptyListResponseError as EmptyListResponseError
+from tidelog.gazette.errors import FieldCountError as FieldCountError
+from tidelog.gazette.errors import FrameTooLargeError as FrameTooLargeError
+from tidelog.gazette.errors import FramingError as FramingError
+from tidelog.gazette.errors import GazetteError as GazetteError
+from tidelog.gazette.errors import InvalidUUIDError as InvalidUUIDError
+from tidelog.gazette.errors import MalformedFrameError as MalformedFrameError
+from tidelog.gazette.errors import MissingJournalError as MissingJournalError
+from tidelog.gazette.errors import MustStartReplayError as MustStartReplayError
+from tidelog.gazette.errors import NotFrameableError as NotFrameableError
+from tidelog.gazette.errors import ReplayBeginError as ReplayBeginError
+from tidelog.gazette.errors import ReplayEndError as ReplayEndError
+from tidelog.gazette.errors import ReplayError as ReplayError
+from tidelog.gazette.errors import ReplayJournalError as ReplayJournalError
+from tidelog.gazette.errors import ReplayReaderError as ReplayReaderError
+from tidelog.gazette.errors import UnexpectedEOFError as UnexpectedEOFError
+from tidelog.gazette.errors import UnknownContentTypeError as UnknownContentTypeError
+from tidelog.gazette.errors import UnmarshalError as UnmarshalError
+from tidelog.gazette.framings.byte_reader import ByteReader as ByteReader
+from tidelog.gazette.framings.csv_framing import CSVFrameable as CSVFrameable
+from tidelog.gazette.framings.csv_framing import CSVFraming as CSVFraming
+from tidelog.gazette.framings.fixed_framing import FIXED_FRAME_HEADER_LENGTH as FIXED_FRAME_HEADER_LENGTH
+from tidelog.gazette.framings.fixed_framing import FIXED_FRAME_WORD as FIXED_FRAME_WORD
+from tidelog.gazette.framings.fixed_framing import FixedFraming as FixedFraming
+from tidelog.gazette.framings.fixed_framing import ProtoFrameable as ProtoFrameable
+from tidelog.gazette.framings.fixed_framing import encode_fixed_proto_frame as encode_fixed_proto_frame
+from tidelog.gazette.framings.fixed_framing import unpack_fixed_frame as unpack_fixed_frame
+from tidelog.gazette.framings.framing import FrameFraming as FrameFraming
+from tidelog.gazette.framings.framing import Framing as Framing
+from tidelog.gazette.framings.framing import UnmarshalFunc as UnmarshalFunc
+from tidelog.gazette.framings.framing import frame_decoder as frame_decoder
+from tidelog.gazette.framings.framing import frame_encoder as frame_encoder
+from tidelog.gazette.framings.framing import framing_by_content_type as framing_by_content_type
+from tidelog.gazette.framings.framing import register_framing as register_framing
+from tidelog.gazette.framings.json_framing import JSONFrameable as JSONFrameable
+from tidelog.gazette.framings.json_framing import JSONFraming as JSONFraming
+from tidelog.gazette.framings.json_framing import JSONMarshalerTo as JSONMarshalerTo
+from tidelog.gazette.framings.json_framing import JSONUnmarshaler as JSONUnmarshaler
+from tidelog.gazette.framings.lines import unpack_line as unpack_line
+from tidelog.gazette.generated.iterators import Iterator as Iterator
+from tidelog.gazette.generated.iterators import ReadCommittedIter as ReadCommittedIter
+from tidelog.gazette.generated.iterators import ReadUncommittedIter as ReadUncommittedIter
+from tidelog.gazette.generated.polled_list import PolledList as PolledList
+from tidelog.gazette.generated.reader import RetryReader as RetryReader
+from tidelog.gazette.iterators import AsyncIteratorOfMessages as AsyncIteratorOfMessages
+from tidelog.gazette.iterators import AsyncReadCommittedIter as AsyncReadCommittedIter
+from tidelog.gazette.iterators import AsyncReadUncommittedIter as AsyncReadUncommittedIter
+from tidelog.gazette.mappings import MappingKeyFunc as MappingKeyFunc
+from tidelog.gazette.mappings import PartitionsFunc as PartitionsFunc
+from tidelog.gazette.mappings import key_func as key_func
+from tidelog.gazette.mappings import mixed_rendezvous_mapping as mixed_rendezvous_mapping
+from tidelog.gazette.mappings import modulo_mapping as modulo_mapping
+from tidelog.gazette.mappings import random_mapping as random_mapping
+from tidelog.gazette.mappings import rendezvous_mapping as rendezvous_mapping
+from tidelog.gazette.messages import NO_BEGIN as NO_BEGIN
+from tidelog.gazette.messages import AckIntent as AckIntent
+from tidelog.gazette.messages import Envelope as Envelope
+from tidelog.gazette.messages import Frameable as Frameable
+from tidelog.gazette.messages import Journal as Journal
+from tidelog.gazette.messages import Mappable as Mappable
+from tidelog.gazette.messages import MappingFunc as MappingFunc
+from tidelog.gazette.messages import Message as Message
+from tidelog.gazette.messages import NewMessageFunc as NewMessageFunc
+from tidelog.gazette.messages import Offset as Offset
+from tidelog.gazette.messages import Offsets as Offsets
+from tidelog.gazette.messages import Validator as Validator
+from tidelog.gazette.polled_list import AsyncPolledList as AsyncPolledList
+from tidelog.gazette.publisher import AsyncPublisher as AsyncPublisher
+from tidelog.gazette.publisher import Publisher as Publisher
+from tidelog.gazette.publisher import append_ack_intents as append_ack_intents
+from tidelog.gazette.publisher import write_ack_intents as write_ack_intents
+from tidelog.gazette.readers import AsyncRetryReader as AsyncRetryReader
+from tidelog.gazette.readers import ReadRequest as ReadRequest
+from tidelog.gazette.records import UUID_FIELD as UUID_FIELD
+from tidelog.gazette.records import CSVRecord as CSVRecord
+from tidelog.gazette.records import JSONMessage as JSONMessage
+from tidelog.gazette.records import JSONRecord as JSONRecord
+from tidelog.gazette.records import ProtoRecord as ProtoRecord
+from tidelog.gazette.sequencer import Outcome as Outcome
+from tidelog.gazette.sequencer import Sequencer as Sequencer
+from tidelog.gazette.sequencer import StepSequencer as StepSequencer
+from tidelog.gazette.stores import AsyncCheckpointStore as AsyncCheckpointStore
+from tidelog.gazette.stores import AsyncSqliteCheckpointStore as AsyncSqliteCheckpointStore
+from tidelog.gazette.stores import AsyncTidelogCheckpointStore as AsyncTidelogCheckpointStore
+from tidelog.gazette.stores import CheckpointStore as CheckpointStore
+from tidelog.gazette.stores import ConsumerFencedError as ConsumerFencedError
+from tidelog.gazette.stores import SqliteCheckpointStore as SqliteCheckpointStore
+from tidelog.gazette.stores import TidelogCheckpointStore as TidelogCheckpointStore
+from tidelog.gazette.sync_append import Append as Append
+from tidelog.gazette.sync_append import JournalClient as JournalClient
+from tidelog.gazette.uuids import CLOCK_UNITS_PER_SECOND as CLOCK_UNITS_PER_SECOND
+from tidelog.gazette.uuids import NIL_UUID as NIL_UUID
+from tidelog.gazette.uuids import Clock as Clock
+from tidelog.gazette.uuids import Flags as Flags
+from tidelog.gazette.uuids import ProducerID as ProducerID
+from tidelog.gazette.uuids import build_uuid as build_uuid
+from tidelog.gazette.uuids import clock_at as clock_at
+from tidelog.gazette.uuids import get_clock as get_clock
+from tidelog.gazette.uuids import get_flags as get_flags
+from tidelog.gazette.uuids import get_producer_id as get_producer_id
+from tidelog.gazette.uuids import new_clock as new_clock
+from tidelog.gazette.uuids import new_producer_id as new_producer_id
+from tidelog.gazette.uuids import parse_uuid as parse_uuid
+from tidelog.gazette.uuids import time_of_clock as time_of_clock
+from tidelog.gazette.uuids import uuid_text as uuid_text
+from tidelog.journals.labels import LabelSelector as LabelSelector
+from tidelog.journals.labels import LabelSet as LabelSet
+from tidelog.journals.labels import LabelTerm as LabelTerm
+from tidelog.journals.selectors import InvalidSelectorError as InvalidSelectorError
+from tidelog.journals.selectors import format_label_selector as format_label_selector
+from tidelog.journals.selectors import parse_label_selector as parse_label_selector
+from tidelog.journals.selectors import selector_matches as selector_matches
+from tidelog.journals.types import JournalChange as JournalChange
+from tidelog.journals.types import JournalDelete as JournalDelete
+from tidelog.journals.types import JournalSpec as JournalSpec
+from tidelog.journals.types import JournalUpsert as JournalUpsert
+from tidelog.journals.types import ListRequest as ListRequest
+from tidelog.journals.types import ListResponse as ListResponse
 
-__all__ = [
-    "CLOCK_UNITS_PER_SECOND",
-    "FIXED_FRAME_HEADER_LENGTH",
-    "FIXED_FRAME_WORD",
-    "NIL_UUID",
-    "NO_BEGIN",
-    "UUID",
-    "UUID_FIELD",
-    "AckIntent",
-    "Append",
-    "AsyncAppend",
-    "AsyncCheckpointStore",
-    "AsyncConsumer",
-    "AsyncHandler",
-    "AsyncIteratorOfMessages",
-    "AsyncJournalClient",
-    "AsyncPolledList",
-    "AsyncPublisher",
-    "AsyncReadCommittedIter",
-    "AsyncReadUncommittedIter",
-    "AsyncRetryReader",
-    "AsyncSqliteCheckpointStore",
-    "AsyncTidelogCheckpointStore",
-    "ByteReader",
-    "CSVFrameable",
-    "CSVFraming",
-    "CSVRecord",
-    "Checkpoint",
-    "CheckpointStore",
-    "Clock",
-    "Consumer",
-    "ConsumerFencedError",
-    "DesyncDetectedError",
-    "EmptyListResponseError",
-    "Envelope",
-    "FieldCountError",
-    "FixedFraming",
-    "Flags",
-    "FrameFraming",
-    "FrameTooLargeError",
-    "Frameable",
-    "Framing",
-    "FramingError",
-    "GazetteError",
-    "Handler",
-    "InvalidSelectorError",
-    "InvalidUUIDError",
-    "Iterator",
-    "JSONFrameable",
-    "JSONFraming",
-    "JSONMarshalerTo",
-    "JSONMessage",
-    "JSONRecord",
-    "JSONUnmarshaler",
-    "Journal",
-    "JournalChange",
-    "JournalClient",
-    "JournalDelete",
-    "JournalProducer",
-    "JournalSpec",
-    "JournalUpsert",
-    "LabelSelector",
-    "LabelSet",
-    "LabelTerm",
-    "ListRequest",
-    "ListResponse",
-    "MalformedFrameError",
-    "Mappable",
-    "MappingFunc",
-    "MappingKeyFunc",
-    "Message",
-    "MissingJournalError",
-    "MustStartReplayError",
-    "NewMessageFunc",
-    "NotFrameableError",
-    "Offset",
-    "Offsets",
-    "Outcome",
-    "PartitionsFunc",
-    "PolledList",
-    "ProducerID",
-    "ProducerState",
-    "ProtoFrameable",
-    "ProtoRecord",
-    "Publisher",
-    "ReadCommittedIter",
-    "ReadRequest",
-    "ReadUncommittedIter",
-    "ReplayBeginError",
-    "ReplayEndError",
-    "ReplayError",
-    "ReplayJournalError",
-    "ReplayReaderError",
-    "RetryReader",
-    "Sequencer",
-    "SqliteCheckpointStore",
-    "StepSequencer",
-    "TidelogCheckpointStore",
-    "UnexpectedEOFError",
-    "UnknownContentTypeError",
-    "UnmarshalError",
-    "UnmarshalFunc",
-    "Validator",
-    "append_ack_intents",
-    "build_uuid",
-    "clock_at",
-    "encode_fixed_proto_frame",
-    "format_label_selector",
-    "frame_decoder",
-    "frame_encoder",
-    "framing_by_content_type",
-    "get_clock",
-    "get_flags",
-    "get_producer_id",
-    "key_func",
-    "mixed_rendezvous_mapping",
-    "modulo_mapping",
-    "new_clock",
-    "new_producer_id",
-    "parse_label_selector",
-    "parse_uuid",
-    "random_mapping",
-    "register_framing",
-    "rendezvous_mapping",
-    "selector_matches",
-    "time_of_clock",
-    "unpack_fixed_frame",
-    "unpack_line",
-    "uuid_text",
-    "write_ack_intents",
-]
-
-for _value in [globals()[name] for name in __all__]:
-    if isinstance(_value, type) and _value.__module__.startswith("tidelog."):
-        # Show the public import path in messages and documentation.
-        _value.__module__ = __name__
-del _value
+_export(globals(), __name__)

@@ -9,15 +9,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeAlias
 
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.producer import AsyncProducer
 from tidelog.append.sender import Room
 from tidelog.client import AsyncClient
 from tidelog.errors import ChannelNotFoundError, ProducerStoppedError, TidelogError, copy_of
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import AppendHandle, FrameBatch, Handle, JournalQueue, closed_error
 from tidelog.gazette.errors import MissingJournalError
-from tidelog.gazette.messages import Journal
+from tidelog.gazette.messages import AckIntent, Journal
+from tidelog.journals.types import JournalSpec
 
 _log: Final = logging.getLogger(__name__)
 FindJournal: TypeAlias = Callable[[Journal], Awaitable[JournalSpec]]
@@ -257,7 +256,9 @@ class JournalAppends(Generic[Handle]):
             spec = await self._find(queue.journal)
             owner = await self._owner_of(spec.channel)
             # The numbers of the producer's batches are what makes retries harmless; see JournalQueue, I2.
-            self._producers[queue.journal] = owner.producer(f"{spec.channel}/0", linger_s=0)
+            producer = owner.producer(f"{spec.channel}/0", linger_s=0)
+            await producer.found()
+            self._producers[queue.journal] = producer
         except asyncio.CancelledError as error:
             # `_close` cancels this task, and stops the queue itself with another error.
             if not self._is_closed:

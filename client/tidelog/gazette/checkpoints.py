@@ -9,8 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from tidelog.gazette.ack_intents import AckIntent
-from tidelog.gazette.messages import NO_BEGIN, Journal, Offset, Offsets
+from tidelog.gazette.messages import NO_BEGIN, AckIntent, Journal, Offset, Offsets
 from tidelog.gazette.uuids import ProducerID
 from tidelog.v1 import gazette_checkpoint_pb2 as pb
 

@@ -26,13 +26,7 @@ The tree::
 Where Go's package panics, ``RuntimeError`` is raised: the program is wrong. A clean end of data is ``EOFError``.
 """
 
-from typing import Final
-
 from tidelog.errors import TidelogError, number_value, text_value
-
-DESYNC_TEXT: Final = "detected de-synchronization"
-EMPTY_LIST_TEXT: Final = "empty ListResponse"
-MUST_START_REPLAY_TEXT: Final = "must start reader"
 
 
 class GazetteError(TidelogError):
@@ -105,14 +99,14 @@ class MissingJournalError(GazetteError):
 class EmptyListResponseError(GazetteError):
     """No journal matches the selector of a mapping; the text is ``empty ListResponse``."""
 
-    def __init__(self, message: str = EMPTY_LIST_TEXT, **details: object) -> None:
+    def __init__(self, message: str = "empty ListResponse", **details: object) -> None:
         super().__init__(message, **details)  # type: ignore[arg-type]  # TidelogError declares them
 
 
 class MustStartReplayError(GazetteError):
     """Committed messages are no longer in the ring; the text is ``must start reader``."""
 
-    def __init__(self, message: str = MUST_START_REPLAY_TEXT, **details: object) -> None:
+    def __init__(self, message: str = "must start reader", **details: object) -> None:
         super().__init__(message, **details)  # type: ignore[arg-type]  # TidelogError declares them
 
 
@@ -155,7 +149,7 @@ class ReplayEndError(ReplayError):
 
 def desync_detected(content: bytes) -> DesyncDetectedError:
     """Return the error for skipped bytes."""
-    error = DesyncDetectedError(DESYNC_TEXT, values={"skipped_bytes": str(len(content))})
+    error = DesyncDetectedError("detected de-synchronization", values={"skipped_bytes": str(len(content))})
     error.content = content
     return error
 

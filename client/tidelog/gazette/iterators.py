@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from collections.abc import Iterator as PythonIterator
 from typing import Final, Protocol
 
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.errors import TidelogError
 from tidelog.gazette.errors import ReplayReaderError, UnmarshalError
 from tidelog.gazette.framings.framing import FrameDecoder, frame_decoder, framing_by_content_type
 from tidelog.gazette.messages import Envelope, NewMessageFunc
 from tidelog.gazette.readers import AsyncRetryReader
 from tidelog.gazette.sequencer import Sequencer, StepSequencer
+from tidelog.journals.types import JournalSpec
 
 # Messages that are decoded at a time. Why not the whole page: Python's garbage collector visits all objects that live
 # when 700 more have been created, and reading the messages of a page of 1 MiB takes 3 times as long.
@@ -20,7 +20,7 @@ _COMMITTED: Final = "reading committed message"
 
 
 class AsyncIteratorOfMessages(Protocol):
-    """What both asynchronous iterators have. ``Iterator`` is its synchronous twin."""
+    """What both iterators of a kind have. ``Iterator`` is its synchronous twin."""
 
     async def next(self) -> Envelope:
         """Return the next message; raise EOFError at the end."""
@@ -32,11 +32,13 @@ class UncommittedCore:
 
     Attributes:
         reader: Reader of the pages.
+        readers: All readers, to close.
         new_message: Returns an empty message.
     """
 
     def __init__(self, reader: AsyncRetryReader, new_message: NewMessageFunc) -> None:
         self.reader = reader
+        self.readers = [reader]
         self.new_message = new_message
         self._spec: JournalSpec | None = None
         self._decode: FrameDecoder | None = None
@@ -88,10 +90,6 @@ class UncommittedCore:
         self._frames, self._ticks, self._at = page.payloads, page.ticks, 0
         return True
 
-    async def aclose(self) -> None:
-        """End the read."""
-        await self.reader.aclose()
-
     def _unpack(self) -> list[Envelope]:
         """Decode the next frames of the page, up to the first one that cannot be decoded."""
         spec, decode, new_message = self._spec, self._decode, self.new_message
@@ -123,8 +121,7 @@ class CommittedCore:
 
     def __init__(self, uncommitted: UncommittedCore, sequencer: StepSequencer | Sequencer) -> None:
         self.uncommitted = uncommitted
-        # The older interface has the current one inside.
-        self.sequencer = sequencer if isinstance(sequencer, StepSequencer) else sequencer._core  # noqa: SLF001
+        self.sequencer = sequencer if isinstance(sequencer, StepSequencer) else sequencer._core  # noqa: SLF001 - what the older interface wraps
         self._committed: PythonIterator[Envelope] = iter(())
         # Messages that are decoded and not queued, if a replay interrupted them.
         self._chunk: PythonIterator[Envelope] = iter(())
@@ -192,11 +189,10 @@ class CommittedCore:
         """Reader of the pages."""
         return self.uncommitted.reader
 
-    async def aclose(self) -> None:
-        """End the reads."""
-        if self._replay is not None:
-            await self._replay.aclose()
-        await self.uncommitted.aclose()
+    @property
+    def readers(self) -> list[AsyncRetryReader]:
+        """All readers, to close."""
+        return [self.reader] if self._replay is None else [self._replay.reader, self.reader]
 
     def _next_chunk(self) -> bool:
         try:
@@ -220,8 +216,8 @@ class CommittedCore:
                 return sequencer.dequeued
 
 
-class _Messages(AsyncIterator[Envelope]):
-    """What both asynchronous iterators have: the wait for pages."""
+class AsyncMessages(AsyncIterator[Envelope]):
+    """What both iterators of a kind have: the wait for pages."""
 
     def __init__(self, core: UncommittedCore | CommittedCore) -> None:
         self._core = core
@@ -253,10 +249,11 @@ class _Messages(AsyncIterator[Envelope]):
 
     async def aclose(self) -> None:
         """End the read."""
-        await self._core.aclose()
+        for reader in self._core.readers:
+            await reader.aclose()
 
 
-class AsyncReadUncommittedIter(_Messages):
+class AsyncReadUncommittedIter(AsyncMessages):
     """The messages of a journal as they were written: ``async for envelope in iterator``.
 
     They include duplicates, and messages of transactions that are open or rolled back. The label ``content-type`` of
@@ -274,7 +271,7 @@ class AsyncReadUncommittedIter(_Messages):
         super().__init__(UncommittedCore(reader, new_message))
 
 
-class AsyncReadCommittedIter(_Messages):
+class AsyncReadCommittedIter(AsyncMessages):
     """The committed messages of a journal, each once: ``async for envelope in iterator``.
 
     A message counts as consumed when the next one is asked for: a checkpoint of the sequencer before that delivers it

@@ -1,21 +1,24 @@
 """The lookup of a journal by its name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
-from tidelog.admin.journal_types import JournalSpec, ListRequest
-from tidelog.admin.journals import AsyncJournalCalls
-from tidelog.admin.labels import LabelSelector, LabelTerm
 from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
 from tidelog.errors import TidelogError
-from tidelog.gazette.append_driver import FindJournal, FindOwner
+from tidelog.gazette.append_driver import FindOwner
 from tidelog.gazette.errors import MissingJournalError
 from tidelog.gazette.messages import Journal
+from tidelog.journals.calls import AsyncJournalCalls
+from tidelog.journals.labels import LabelSelector, LabelTerm
+from tidelog.journals.types import JournalSpec, ListRequest
 from tidelog.transport.retry import DEFAULT_RETRY, Retry, may_repeat, retry_after_s
 
 
-def finder(journals: AsyncJournalCalls, retry: Retry = DEFAULT_RETRY) -> FindJournal:
+def finder(
+    journals: AsyncJournalCalls, retry: Retry = DEFAULT_RETRY
+) -> Callable[[Journal], Coroutine[Any, Any, JournalSpec]]:
     """Return a function that asks the server for the specification of a journal.
 
     If the server is unavailable, it asks again for up to ``retry.give_up_s``. It raises MissingJournalError if there is
@@ -36,11 +39,6 @@ def finder(journals: AsyncJournalCalls, retry: Retry = DEFAULT_RETRY) -> FindJou
                 await asyncio.sleep(max(next(pauses_s), retry_after_s(error)))
 
     return find
-
-
-def lookup(client: AsyncClient | AsyncCluster) -> FindJournal:
-    """Return a function that asks the server of ``client``; see ``finder``."""
-    return finder(client.journals)
 
 
 def owner_function(client: AsyncClient | AsyncCluster) -> FindOwner:

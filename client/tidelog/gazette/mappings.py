@@ -8,13 +8,13 @@ Source: Gazette's message package, file routines.go.
 
 import random
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
-from tidelog.admin.journal_types import ListResponse
 from tidelog.gazette.errors import EmptyListResponseError
-from tidelog.gazette.framings.framing import Writer
+from tidelog.gazette.framings.framing import Writer, written_by
 from tidelog.gazette.messages import Journal, Mappable, MappingFunc
+from tidelog.journals.types import ListResponse
 
 MappingKeyFunc: TypeAlias = Callable[[Mappable, Writer], None]
 """Writes the mapping key of a message; messages with the same key are mapped to the same journal."""
@@ -149,24 +149,7 @@ def _reader_of(key: MappingKeyFunc) -> Callable[[Mappable], bytes]:
 
         return key_of
 
-    def written(message: Mappable) -> bytes:
-        parts = _Parts()
-        key(message, parts)
-        return bytes(parts.data)
-
-    return written
-
-
-class _Parts:
-    """A writer that keeps what was written."""
-
-    __slots__ = ("data",)
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        self.data += data
+    return lambda message: written_by(partial(key, message))
 
 
 def _prepare(response: ListResponse | None) -> _Prepared:

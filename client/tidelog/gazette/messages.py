@@ -1,4 +1,4 @@
-"""What the package requires of messages, and the envelope in which it delivers them.
+"""What the package requires of messages, the envelope in which it delivers them, and acknowledgements to persist.
 
 A position of a journal is an integer: a frame begins at its tick and ends at ``tick + 1``, so ranges are half-open and
 comparable. ``NO_BEGIN`` states that there is no position.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
-from tidelog.admin.journal_types import JournalSpec
+from tidelog.journals.types import JournalSpec
 
 Journal: TypeAlias = str
 Offset: TypeAlias = int
@@ -71,3 +71,20 @@ class Envelope:
     begin: Offset
     end: Offset
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class AckIntent:
+    """A framed acknowledgement and its journal.
+
+    Appending ``intent`` to ``journal`` acknowledges the messages that a publisher appended to it with
+    ``publish_uncommitted``. Persist all intents of a transaction before the first is appended, and append all of them
+    again after a crash.
+
+    Attributes:
+        journal: Name of the journal to acknowledge.
+        intent: The framed message.
+    """
+
+    journal: Journal
+    intent: bytes

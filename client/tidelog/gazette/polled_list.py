@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
-from types import TracebackType
 from typing import Final, Self
 
-from tidelog.admin.journal_types import ListRequest, ListResponse
+from tidelog._closing import AsyncClosing
 from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.gazette.errors import GazetteError
-from tidelog.wire.durations import check_seconds
+from tidelog.journals.types import ListRequest, ListResponse
+from tidelog.wire.durations import Duration, check_seconds
 
 _log: Final = logging.getLogger(__name__)
 
 
-class AsyncPolledList:
+class AsyncPolledList(AsyncClosing):
     """The journals that a request selects, listed again at an interval. Use it with ``async with``.
 
     ``list`` is a partitions function of mappings. Its result stays the same object while nothing changes. A poll that
@@ -24,7 +24,7 @@ class AsyncPolledList:
     its synchronous twin.
     """
 
-    def __init__(self, client: AsyncClient | AsyncCluster, interval_s: float, request: ListRequest) -> None:
+    def __init__(self, client: AsyncClient | AsyncCluster, interval_s: Duration, request: ListRequest) -> None:
         """Create a list; entering the block, or ``refresh``, fetches it first.
 
         Args:
@@ -35,9 +35,8 @@ class AsyncPolledList:
         Raises:
             ValueError: ``interval_s`` is not positive.
         """
-        check_seconds("interval_s", interval_s, may_be_minimum=False)
         self._client = client
-        self._interval_s = interval_s
+        self._interval_s = check_seconds("interval_s", interval_s, may_be_minimum=False)
         self._request = request
         self._listed: ListResponse | None = None
         # Set, and replaced, at each change.
@@ -107,11 +106,6 @@ class AsyncPolledList:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def _poll(self) -> None:
         while True:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_driver import Dependency
 from tidelog.gazette.append_service import AsyncAppend, AsyncJournalClient
 from tidelog.gazette.generated.publisher import PublisherCalls
+from tidelog.gazette.messages import AckIntent
 from tidelog.gazette.publishing import PublisherCore
 from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.uuids import Clock, ProducerID

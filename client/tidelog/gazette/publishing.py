@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Final, Generic
 from uuid import UUID
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import Handle, JournalQueue
 from tidelog.gazette.framings.framing import FrameEncoder, frame_encoder, framing_by_content_type
-from tidelog.gazette.messages import Journal, MappingFunc, Message, Validator
+from tidelog.gazette.messages import AckIntent, Journal, MappingFunc, Message, Validator
 from tidelog.gazette.uuids import Clock, Flags, ProducerID, UUIDBuilder, build_uuid, new_producer_id
 
 _ACK_TXN: Final = int(Flags.ACK_TXN)

@@ -4,11 +4,11 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.errors import PositionTrimmedError
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.errors import MissingJournalError, ReplayReaderError
 from tidelog.gazette.messages import Journal, Offset
+from tidelog.journals.types import JournalSpec
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, At
 from tidelog.read.scan import AsyncScan
 from tidelog.wire.batch import Batch

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from tidelog.gazette.errors import InvalidUUIDError, MalformedFrameError
 from tidelog.gazette.framings.fixed_framing import ProtoFrameable
+from tidelog.gazette.framings.json_framing import object_of
 from tidelog.gazette.messages import Journal
 from tidelog.gazette.uuids import NIL_UUID, parse_uuid, uuid_text
 
@@ -95,10 +96,9 @@ class JSONRecord(dict[str, Any]):
             ValueError: ``value`` is not an object.
             InvalidUUIDError: The field of the UUID has another value.
         """
-        if type(value) is not dict:
-            raise ValueError(f"the line has a {type(value).__name__}, expected an object")
+        found = object_of(value)
         self.clear()
-        self.update(value)
+        self.update(found)
         self.get_uuid()
 
 
@@ -143,12 +143,11 @@ class JSONMessage:
             ValueError: ``value`` is not an object.
             InvalidUUIDError: The field of the UUID has another value.
         """
-        if type(value) is not dict:
-            raise ValueError(f"the line has a {type(value).__name__}, expected an object")
-        self.uuid = _uuid_of(value.get(self.uuid_field))
+        found = object_of(value)
+        self.uuid = _uuid_of(found.get(self.uuid_field))
         for name, attribute in _json_fields(type(self)):
-            if name in value:
-                setattr(self, attribute, value[name])
+            if name in found:
+                setattr(self, attribute, found[name])
 
 
 _FIELDS: Final[dict[type, list[tuple[str, str]]]] = {}

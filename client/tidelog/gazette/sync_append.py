@@ -5,17 +5,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.client import AsyncClient
-from tidelog.cluster import AsyncCluster
-from tidelog.gazette.append_driver import FindJournal, FindOwner, JournalAppends
+from tidelog.gazette.append_driver import FindOwner, JournalAppends
 from tidelog.gazette.append_queue import AppendHandle
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
-from tidelog.gazette.generated.appends import JournalCalls
-from tidelog.gazette.journal_lookup import lookup
+from tidelog.gazette.generated.appends import AppendCalls
+from tidelog.gazette.journal_lookup import finder
 from tidelog.gazette.messages import Journal
+from tidelog.journals.types import JournalSpec
 from tidelog.sync.client import Client
-from tidelog.sync.cluster import Cluster
+from tidelog.sync.cluster import Cluster, inner_of
+from tidelog.sync.generated.journals import JournalCalls
 from tidelog.transport.background import background
 from tidelog.types import AppendResult
 from tidelog.wire.durations import check_seconds
@@ -42,7 +42,7 @@ class Append(AppendHandle):
         return self.future.result(None if timeout_s is None else check_seconds("timeout_s", timeout_s))
 
 
-class JournalClient(JournalCalls[Append]):
+class JournalClient(AppendCalls[Append]):
     """Appends frames to journals, for each journal in the order of the calls. See ``AsyncJournalClient``.
 
     Thread-safe: callers on several threads append to a journal in the order in which they get its slot.
@@ -63,7 +63,7 @@ class JournalClient(JournalCalls[Append]):
         """Create a journal client; does no I/O. See ``AsyncJournalClient``; both functions run on other threads."""
         self.source = AsyncJournalClient(
             inner_of(client),
-            find=None if find is None else _on_a_thread(find),
+            find=None if find is None else lambda journal: asyncio.to_thread(find, journal),
             owner_of=None if owner_of is None else _inner_owner(owner_of),
         )
         # Why not a plain lock: a message that publishes while it is encoded gets an error, and does not block itself.
@@ -78,32 +78,14 @@ def _new_append(journal: Journal) -> Append:
     return Append(journal, Future())
 
 
-def _on_a_thread(find: Callable[[Journal], JournalSpec]) -> FindJournal:
-    async def found(journal: Journal) -> JournalSpec:
-        return await asyncio.to_thread(find, journal)
-
-    return found
-
-
-def inner_of(client: Client | Cluster) -> AsyncClient | AsyncCluster:
-    """Return the asynchronous client inside of a synchronous one."""
-    # A journal client is a part of the client, as message streams are.
-    return client._cluster if isinstance(client, Cluster) else client._client  # noqa: SLF001 - as above
-
-
 def _inner_owner(owner_of: Callable[[str], Client]) -> FindOwner:
     async def found(channel: str) -> AsyncClient:
-        client = await asyncio.to_thread(owner_of, channel)
-        return client._client  # noqa: SLF001 - as in ``inner_of``
+        return inner_of(await asyncio.to_thread(owner_of, channel))
 
     return found
 
 
-def sync_lookup(client: Client) -> Callable[[Journal], JournalSpec]:
-    """Return a function that asks the server of ``client``, and blocks its caller; see ``finder``."""
-    find = lookup(inner_of(client))
-
-    async def found(journal: Journal) -> JournalSpec:
-        return await find(journal)
-
-    return lambda journal: background.run(found(journal))
+def sync_finder(journals: JournalCalls) -> Callable[[Journal], JournalSpec]:
+    """Return a function that asks the server for a journal, and blocks its caller; see ``finder``."""
+    find = finder(journals._journals)  # noqa: SLF001 - the asynchronous calls inside
+    return lambda journal: background.run(find(journal))

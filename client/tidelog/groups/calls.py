@@ -1,14 +1,15 @@
 """Consumer group calls of the asynchronous client."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from typing import Final, Unpack
 
-from tidelog.errors import GroupNotFoundError, InvalidRequestError, ServerError
+from tidelog.errors import GroupAlreadyExistsError, InvalidRequestError, ServerError
 from tidelog.groups import types as _wire_group
 from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupPosition, GroupSummary
-from tidelog.read.positions import EARLIEST, Start
+from tidelog.read.channel_patterns import GroupPattern, is_pattern
+from tidelog.read.positions import EARLIEST, Positions, Start, positions_of
 from tidelog.read.scan import batches_of
 from tidelog.tick import Tick
 from tidelog.transport.service_calls import ServiceCalls
@@ -18,7 +19,7 @@ from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.consume_response import consumed_page
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
 from tidelog.wire.protowire import WireFormatError
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
@@ -102,11 +103,23 @@ class AsyncGroupCalls(ServiceCalls):
         return _wire_group.description(answer.group)
 
     async def list_groups(self, prefix: str = "", *, channel: str = "") -> AsyncIterator[GroupSummary]:
-        """Yield groups whose names begin with ``prefix``, in order of name; with ``channel``, only its subscribers."""
-        request = pb.ListGroupsRequest(prefix=prefix, channel=channel)
+        """Yield groups whose names begin with ``prefix``, or match it as a pattern, in order of name.
+
+        Args:
+            prefix: Beginning of the names; or a pattern, if it contains ``*``, ``?`` or ``[``: see ``scan``.
+            channel: Channel whose subscribers alone are yielded.
+
+        Raises:
+            ValueError: The pattern is invalid.
+        """
+        pattern = GroupPattern(prefix) if is_pattern(prefix) else None
+        request = pb.ListGroupsRequest(prefix=prefix if pattern is None else pattern.prefix, channel=channel)
         async for answer in self._pages(lambda services: services.groups.ListGroups, request):
-            for summary in answer.groups:
-                yield _wire_group.summary(summary)
+            for each in answer.groups:
+                if pattern is None or pattern.covers(each.name):
+                    yield GroupSummary(
+                        each.name, Tick(each.created_tick), each.vchannels, each.members, each.committed_time_ms
+                    )
 
     async def commit_positions(self, commits: Iterable[PositionCommit]) -> None:
         """Advance positions of groups, durably and atomically. A commit below the current position changes nothing.
@@ -121,23 +134,38 @@ class AsyncGroupCalls(ServiceCalls):
         await self._change(self._services.groups.CommitPositions, request, is_idempotent=True)
 
     async def seek_group(
-        self, group: str, to: Start, vchannels: str | Iterable[str] = ()
+        self, group: str, to: Start | Positions, vchannels: str | Iterable[str] = ()
     ) -> Mapping[str, GroupPosition]:
-        """Set positions of a group, forward or back, durably; return them by vchannel, without lag.
+        """Set positions of a group, forward or back, durably, all or none; return them by vchannel, without lag.
 
         Members that hold the vchannels restart there; their commits from before the seek are rejected.
 
         Args:
             group: Name of the group.
             to: New position: a tick, message id or time, the earliest message, or after the latest. ``At.after`` and
-                ``At.after_message_id`` accept only one vchannel, because all copies of a broadcast have one tick.
-            vchannels: Names of vchannels, or of channels for all their vchannels; empty for all subscribed vchannels.
+                ``At.after_message_id`` accept only one vchannel, because all copies of a broadcast have one tick. Or
+                for each vchannel the tick up to which everything was read, as in ``scan.positions``.
+            vchannels: Names of vchannels, or of channels for all their vchannels; empty for all subscribed vchannels,
+                or for those of the positions.
 
         Raises:
             GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: A position does not exist.
             PositionTrimmedError, PositionBeyondEndError: ``to`` was trimmed, or is beyond the end. Nothing happened.
+            InvalidRequestError: ``to`` has several positions, and the server is of an earlier version. Nothing
+                happened.
+            ValueError: ``to`` has no positions, or ``vchannels`` are given too.
         """
-        request = pb.SeekGroupRequest(group=group, vchannels=_names(vchannels), to=_wire_group.start_policy(to))
+        request = pb.SeekGroupRequest(group=group, vchannels=_names(vchannels))
+        if isinstance(to, Mapping):
+            if request.vchannels:
+                raise ValueError("positions and names of vchannels are both given: pass the positions only")
+            named = positions_of(to)
+            request.vchannels.extend(named)
+            request.from_ticks.extend(tick + 1 for tick in named.values())
+            # Why: a server of an earlier version reads only this, and refuses it for several vchannels.
+            request.to.after_tick = next(iter(named.values()))
+        else:
+            request.to.CopyFrom(_wire_group.start_policy(to))
         answer = await self._change(self._services.groups.SeekGroup, request, is_idempotent=True)
         return {each.vchannel: _wire_group.group_position(each) for each in answer.positions}
 
@@ -148,7 +176,7 @@ class AsyncGroupCalls(ServiceCalls):
         max_messages: int = 1_000,
         *,
         commit: bool = False,
-        wait_s: float = 0.0,
+        wait_s: Duration = 0.0,
         max_bytes: int = 0,
         consume_id: int | None = None,
         is_repeated: bool = False,
@@ -183,7 +211,7 @@ class AsyncGroupCalls(ServiceCalls):
                 f"max_messages is {max_messages}, expected 1 to {_MAX_CONSUME_MESSAGES}",
                 values={"field": "max_messages"},
             )
-        check_seconds("wait_s", wait_s, maximum=_MAX_WAIT_S)
+        wait_s = check_seconds("wait_s", wait_s, maximum=_MAX_WAIT_S)
         request = pb.ConsumeRequest(
             group=group,
             vchannel=vchannel,
@@ -195,11 +223,8 @@ class AsyncGroupCalls(ServiceCalls):
             is_repeated=commit and is_repeated,
         )
         transport = self._transport()
-        connection = transport.lease()
-        try:
+        with transport.leased() as connection:
             answer = await self._consume(transport, connection, request, consume_id, wait_s)
-        finally:
-            transport.release(connection)
         name = vchannel if "/" in vchannel else f"{vchannel}/0"
         try:
             page = consumed_page(answer)
@@ -238,13 +263,16 @@ class AsyncGroupCalls(ServiceCalls):
         Use it with ``async with``, which joins the group, and ``async for batch in consumer``. Joining creates the
         group if it does not exist, and subscribes it to missing channels.
         """
-        return AsyncConsumer(self._transport, self._ensure_group, group, _names(channels), **options)
+        return AsyncConsumer(self._reader_transport(), self._create_if_missing, group, _names(channels), **options)
 
-    async def _ensure_group(self, group: str, channels: list[str], start: Start) -> None:
-        try:
-            await self.subscribe_group(group, channels)
-        except GroupNotFoundError:
-            await self.create_group(group, channels, start=start, if_not_exists=True)
+    def _reader_transport(self) -> Callable[[], Transport]:
+        """Return what returns the transport of a consumer, in its event loop."""
+        return self._transport
+
+    async def _create_if_missing(self, group: str, channels: list[str], start: Start) -> None:
+        # Why not `if_not_exists`: the answer would describe the whole group, for each consumer that starts with it.
+        with suppress(GroupAlreadyExistsError):
+            await self.create_group(group, channels, start=start)
 
     async def _alter(self, request: pb.AlterGroupRequest) -> GroupDescription:
         answer = await self._change(self._services.groups.AlterGroup, request, is_idempotent=True)

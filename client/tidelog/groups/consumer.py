@@ -6,27 +6,34 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
-from tidelog.errors import ClosedError, GroupFencedError, GroupPositionMovedError, PositionTrimmedError, TidelogError
+from tidelog.errors import (
+    ClosedError,
+    GroupFencedError,
+    GroupNotFoundError,
+    GroupPositionMovedError,
+    PositionTrimmedError,
+    TidelogError,
+)
+from tidelog.groups.assignment import Assignment, lost_error, undo_commit
+from tidelog.groups.consumer_scans import ConsumerScans
+from tidelog.groups.handling import Handling
 from tidelog.groups.member_queue import Holding, Position
 from tidelog.groups.member_stream import MemberStream
 from tidelog.read.positions import EARLIEST, FOLLOW, Start
 from tidelog.read.reader_events import OnEvent
 from tidelog.read.reader_watch import Patience, ReaderWatch, patiently
-from tidelog.read.scan import ScanCore
-from tidelog.read.scan_plan import DEFAULT_RESPONSE_BYTES, scan_plan
-from tidelog.read.scan_sources import Begin
+from tidelog.read.scan_plan import DEFAULT_RESPONSE_BYTES, scan_arguments
 from tidelog.tick import Tick
-from tidelog.transport import tracing as _tracing
 from tidelog.transport.in_one_process import InOneProcess
+from tidelog.transport.node.located import located
 from tidelog.transport.transport import Transport
 from tidelog.types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.wire.batch import Batch
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
 
 DEFAULT_LEASE_S: Final = 10.0
 DEFAULT_RELEASE_WITHIN_S: Final = 30.0
@@ -63,11 +70,11 @@ class ConsumerOptions(TypedDict, total=False):
 
     start: Start
     auto_commit: bool
-    auto_commit_s: float
+    auto_commit_s: Duration
     member_id: str | None
     description: str
-    lease_s: float
-    release_within_s: float
+    lease_s: Duration
+    release_within_s: Duration
     on_assigned: Notify | None
     on_revoked: Notify | None
     on_lost: Notify | None
@@ -76,26 +83,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_event: OnEvent | None
 
 
-@dataclass(slots=True)
-class _Assignment:
-    """A vchannel that the consumer holds.
-
-    Attributes:
-        epoch: Epoch under which it holds the vchannel.
-        delivered_tick: Everything below was delivered to the caller.
-        processed_tick: Everything below counts as processed.
-        committed_tick: Everything below is committed, or its commit is in flight.
-        claimed_tick: Everything below is committed, or claimed by a transaction; the next transaction expects it.
-    """
-
-    epoch: int
-    delivered_tick: int
-    processed_tick: int
-    committed_tick: int
-    claimed_tick: int
-
-
-EnsureGroup = Callable[[str, list[str], Start], Awaitable[None]]
+CreateIfMissing = Callable[[str, list[str], Start], Awaitable[None]]
 
 
 class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
@@ -114,7 +102,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
     def __init__(
         self,
         transport: Callable[[], Transport],
-        ensure_group: EnsureGroup,
+        create_if_missing: CreateIfMissing,
         group: str,
         channels: Sequence[str],
         **options: Unpack[ConsumerOptions],
@@ -122,7 +110,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         self.group = group
         self.channels = tuple(channels)
         self._transport = transport
-        self._ensure_group = ensure_group
+        self._create_if_missing = create_if_missing
         self._start = options.get("start", EARLIEST)
         self.auto_commit = options.get("auto_commit", True)
         self._auto_commit_s = check_seconds("auto_commit_s", options.get("auto_commit_s", 1.0))
@@ -132,11 +120,12 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         self._skips_trimmed = options.get("skips_trimmed", False)
         member_id = options.get("member_id")
         self.member_id = member_id or secrets.token_hex(_MEMBER_ID_BYTES)
-        self._plan = scan_plan(
+        plan = scan_arguments(
             EARLIEST, FOLLOW, max_response_bytes=options.get("max_response_bytes", DEFAULT_RESPONSE_BYTES)
         )
         release_within_s = check_seconds("release_within_s", options.get("release_within_s", DEFAULT_RELEASE_WITHIN_S))
-        join = pb.JoinGroupStart(
+        self._is_named = member_id is not None
+        self._join_request = pb.JoinGroupStart(
             group=group,
             channels=self.channels,
             member_id=self.member_id,
@@ -144,30 +133,34 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             lease_ms=round(check_seconds("lease_s", options.get("lease_s", DEFAULT_LEASE_S)) * 1_000),
             release_within_ms=round(release_within_s * 1_000),
             incarnation=secrets.randbelow(_MAX_INCARNATION) + 1,
+            accepts_changes=True,
         )
         self._changed = asyncio.Event()
-        # Shared by the member and the scan.
+        # Shared by the member and the scans.
         self._watch = ReaderWatch(options.get("on_event"))
-        self._member = MemberStream(
-            transport, join, is_named=member_id is not None, on_changed=self._changed.set, watch=self._watch
-        )
+        self._scans = ConsumerScans(transport, plan, self._watch, self._changed.set, group)
+        self._handling = Handling(group, release_within_s, self._watch, self._epochs, lambda: self._member.endpoint)
+        self._member = self._new_member()
+        self._has_joined = False
         self._seen_version = 0
-        self._assignments: dict[str, _Assignment] = {}
+        self._assignments: dict[str, Assignment] = {}
         # Those with batches that were delivered and are not processed yet.
-        self._in_hand: list[_Assignment] = []
-        self._core: ScanCore | None = None
-        self._fetching: asyncio.Task[bool] | None = None
+        self._in_hand: list[Assignment] = []
         self._commit_due_s = 0.0
         # Done once all commits so far are durable.
         self._last_commit: asyncio.Future[None] | None = None
-        # Whether the scan is ahead of what must be delivered next.
+        # Whether the scans are ahead of what must be delivered next.
         self._is_rewound = False
         # Released vchannels, and the epochs under which this member had them.
         self._released: dict[str, int] = {}
         # Vchannels to report through ``on_lost`` and ``on_assigned``.
         self._unreported_lost: list[str] = []
         self._unreported_gained: list[str] = []
+        self._is_paused = False
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer of group {self.group!r}, {len(self.assignment)} vchannels>"
 
     @property
     def assignment(self) -> tuple[str, ...]:
@@ -178,6 +171,24 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
     def positions(self) -> Mapping[str, Tick]:
         """For each vchannel of this member, the tick after the last delivered message."""
         return {vchannel: Tick(assignment.delivered_tick) for vchannel, assignment in self._assignments.items()}
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether ``pause`` was called, and not ``resume`` since."""
+        return self._is_paused
+
+    def pause(self) -> None:
+        """Deliver nothing until ``resume``: requests of batches wait, and ``poll`` returns ``[]``. Idempotent.
+
+        The consumer stays in the group, and requests still apply rebalances. What was delivered does not count as
+        processed meanwhile, unless it is committed: a vchannel that another member gets is delivered there again.
+        """
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Deliver again after ``pause``. Idempotent."""
+        self._is_paused = False
+        self._changed.set()
 
     def commits(self) -> list[PositionCommit]:
         """Return position commits for everything delivered since the last call of this, for use in a transaction.
@@ -226,6 +237,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         for assignment in self._assignments.values():
             assignment.delivered_tick = assignment.processed_tick = assignment.claimed_tick = assignment.committed_tick
         self._in_hand.clear()
+        self._handling.ended(cause)
         self._is_rewound = True
 
     async def join(self) -> None:
@@ -236,15 +248,36 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined, at the latest after
                 ``Retry.give_up_s``.
         """
+        await located(self._transport, self.channels)
         transport = self._transport()
         async with Patience(self._watch, self, transport).bounded():
-            if not self._member.is_started:
-                await patiently(self._watch, self, transport, self._ensure)
-            await self._member.start()
+            member = self._member
+            try:
+                await member.start()
+            except GroupNotFoundError:
+                if self._has_joined:
+                    raise
+                await self._create_group(transport, member)
+                await self._member.start()
+        self._has_joined = True
         await self._take_assignment()
 
-    async def _ensure(self) -> None:
-        await self._ensure_group(self.group, list(self.channels), self._start)
+    async def _create_group(self, transport: Transport, member: MemberStream) -> None:
+        """Create the group, and replace the member that found none, unless another call has. Its stream has ended."""
+
+        async def create() -> None:
+            await self._create_if_missing(self.group, list(self.channels), self._start)
+
+        await patiently(self._watch, self, transport, create)
+        if self._member is member:
+            self._member = self._new_member()
+            await member.aclose()
+
+    def _new_member(self) -> MemberStream:
+        return MemberStream(
+            self._transport, self._join_request, is_named=self._is_named, on_changed=self._holdings_changed,
+            watch=self._watch,
+        )  # fmt: skip
 
     async def commit(self) -> None:
         """Commit everything delivered so far, durably.
@@ -271,30 +304,31 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         self._note_processed()
         self._commit_processed()
 
-    async def wait_rebalance(self, timeout_s: float = 0.0) -> tuple[str, ...]:
+    async def wait_rebalance(self, timeout_s: Duration = 0.0) -> tuple[str, ...]:
         """Wait up to ``timeout_s`` for a rebalance, apply it, and return the assignment.
 
-        Batches delivered before count as processed. Requesting the next batch also applies rebalances.
+        Batches delivered before count as processed, unless the consumer is paused. Requesting the next batch also
+        applies rebalances.
 
         Raises:
             TidelogError: As ``__anext__``.
         """
-        check_seconds("timeout_s", timeout_s)
+        timeout_s = check_seconds("timeout_s", timeout_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._seen_version == self._member.version:
+                while self._seen_version == self._member.queue.version:
                     self._changed.clear()
                     await self._changed.wait()
         await self._prepare()
         return self.assignment
 
-    async def poll(self, timeout_s: float = 1.0, *, max_batches: int = 100) -> list[Batch]:
+    async def poll(self, timeout_s: Duration = 1.0, *, max_batches: int = 100) -> list[Batch]:
         """Return up to ``max_batches`` available batches; wait up to ``timeout_s`` for the first, else return ``[]``.
 
         Raises:
             TidelogError: As ``__anext__``.
         """
-        check_seconds("timeout_s", timeout_s)
+        timeout_s = check_seconds("timeout_s", timeout_s)
         batches: list[Batch] = []
         try:
             async with asyncio.timeout(timeout_s):
@@ -303,29 +337,29 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             if isinstance(error, TidelogError):
                 raise
             return batches
-        while len(batches) < max_batches and self._core is not None and self._core.has_batch:
-            batches.append(self._take(self._core))
+        while len(batches) < max_batches and self._has_batch:
+            batches.append(self._take())
         return batches
 
     def take_ready(self) -> Batch | None:
         """Return the next batch if it was received and no other work is due; the synchronous twin uses this too."""
-        core = self._core
-        if core is None or not core.has_batch or self._is_rewound or self._seen_version != self._member.version:
+        if not self._has_batch or self._is_rewound or self._seen_version != self._member.queue.version:
             return None
         if self.auto_commit and self._commit_due_s <= time.monotonic():
             return None
         self._note_processed()
-        return self._take(core)
+        return self._take()
 
     async def aclose(self) -> None:
         """Commit processed batches if ``auto_commit`` is set, and leave the group. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self.auto_commit and self._member.failure is None:
+        self._handling.close()
+        if self.auto_commit and self._member.queue.failure is None:
             self._commit_processed()
         try:
-            await self._close_scan()
+            await self._scans.aclose()
         finally:
             # Also if this is cancelled: the member must not stay in the group.
             await self._member.aclose()
@@ -348,8 +382,8 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             if batch is not None:
                 return batch
             await self._prepare()
-            if (core := self._core) is not None and core.has_batch:
-                return self._take(core)
+            if self._has_batch:
+                return self._take()
             await self._wait()
 
     async def __aenter__(self) -> Self:
@@ -365,17 +399,35 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
     ) -> None:
         if error is None:
             self._note_processed()
+        self._handling.ended(error)
         await self.aclose()
 
     # -- Private -------------------------------------------------------------------------------------------
 
-    def _take(self, core: ScanCore) -> Batch:
-        batch = core.take()
+    @property
+    def _has_batch(self) -> bool:
+        """Whether a batch may be delivered.
+
+        None while the member is without its server: a restarted one gives the vchannels out under other epochs, and
+        refuses commits of what was delivered before.
+        """
+        return not self._is_paused and self._scans.has_batch and not self._member.is_away
+
+    def _epochs(self) -> Mapping[str, int]:
+        """Return the epochs of the vchannels that were not released."""
+        return {vchannel: assignment.epoch for vchannel, assignment in self._assignments.items()}
+
+    def _holdings_changed(self) -> None:
+        if not self._is_closed:
+            self._handling.revoked(self._member.queue.holdings)
+        self._changed.set()
+
+    def _take(self) -> Batch:
+        batch = self._scans.take()
         assignment = self._assignments[batch.vchannel]
         assignment.delivered_tick = batch.ticks[-1] + 1
         self._in_hand.append(assignment)
-        if _tracing.hooks is not None:
-            _tracing.hooks.consumed(batch, self.group)
+        self._handling.took(batch)
         return batch
 
     def _note_processed(self) -> None:
@@ -383,33 +435,35 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         for assignment in self._in_hand:
             assignment.processed_tick = assignment.delivered_tick
         self._in_hand.clear()
+        self._handling.ended()
 
     async def _prepare(self) -> None:
         """Do the work that is due before the next batch: changes of the assignment, and commits."""
         if self._is_closed:
             raise ClosedError("the consumer is closed: create a new one")
-        self._note_processed()
+        # What has set it is looked at below, or changes `version`.
+        self._changed.clear()
+        if not self._is_paused:
+            self._note_processed()
         await self._take_assignment()
         if self._is_rewound:
-            await self._close_scan()
+            await self._scans.aclose()
             self._is_rewound = False
-        if self._member.failure is not None:
-            raise self._member.failure
+        if self._member.queue.failure is not None:
+            raise self._member.queue.failure
         if self.auto_commit and self._commit_due_s <= time.monotonic():
             self._begin_auto_commit()
-        if self._core is None and self._assignments:
-            begins = {
-                vchannel: Begin.tick(assignment.delivered_tick) for vchannel, assignment in self._assignments.items()
-            }
-            self._core = ScanCore.at(self._transport, begins, self._plan, self._watch)
+        if self._scans.is_due or len(self._scans) != len(self._assignments):
+            ticks = {vchannel: assignment.delivered_tick for vchannel, assignment in self._assignments.items()}
+            await self._scans.follow(ticks)
 
     async def _take_assignment(self) -> None:
         """Apply the server's assignment: add gained vchannels, drop lost ones, release revoked ones."""
-        while self._seen_version != self._member.version:
-            version = self._member.version
+        while self._seen_version != self._member.queue.version:
+            version = self._member.queue.version
             self._changed.clear()
             # If this is cancelled meanwhile, the next call starts over.
-            await self._follow(self._member.holdings)
+            await self._follow(self._member.queue.holdings)
             self._seen_version = version
 
     async def _follow(self, holdings: Mapping[str, Holding]) -> None:
@@ -428,15 +482,14 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             del self._assignments[vchannel]
         for vchannel in gained:
             epoch, tick, _ = holdings[vchannel]
-            self._assignments[vchannel] = _Assignment(epoch, tick, tick, tick, tick)
-        if lost or gained:
-            # Ordering: in one step with the assignments, so that no batch of a lost vchannel is delivered.
-            self._is_rewound = True
+            self._assignments[vchannel] = Assignment(epoch, tick, tick, tick, tick)
+        # Ordering: in one step with the assignments, so that no batch of a lost vchannel is delivered.
+        self._scans.drop(lost)
         # A vchannel under a new epoch was lost in between, or its position was sought. The lists stay until reported,
         # because this task may be cancelled.
         self._unreported_lost += lost
         if lost:
-            self._watch.fenced(_lost_error(self.group, lost), lost)
+            self._watch.fenced(lost_error(self.group, lost), lost)
         self._unreported_gained += gained
         await _notify(self._on_lost, self._unreported_lost)
         self._unreported_lost = []
@@ -455,7 +508,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             await self._committed()
         for vchannel in vchannels:
             self._released[vchannel] = self._assignments.pop(vchannel).epoch
-        self._is_rewound = True
+        self._scans.drop(vchannels)
         self._member.release({vchannel: self._released[vchannel] for vchannel in vchannels})
 
     def _commit_processed(self) -> None:
@@ -474,7 +527,7 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
             assignment.claimed_tick = max(assignment.claimed_tick, position.next_tick)
         done = self._member.commit(due)
         assignments = {vchannel: self._assignments[vchannel] for vchannel in due}
-        done.add_done_callback(lambda ended: _undo(ended, assignments, before))
+        done.add_done_callback(lambda ended: undo_commit(ended, assignments, before))
         self._last_commit = done
 
     async def _committed(self) -> None:
@@ -510,11 +563,10 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
         changed = asyncio.create_task(self._changed.wait(), name="tidelog-consumer-changed")
         waiting: set[asyncio.Task[bool]] = {changed}
         try:
-            if self._core is not None:
-                if self._fetching is None:
-                    self._fetching = asyncio.create_task(self._core.fetch(), name="tidelog-consumer-fetch")
-                waiting.add(self._fetching)
-            if self._seen_version == self._member.version:
+            # Once the member is back, its vchannels have changed.
+            if not self._member.is_away and not self._is_paused:
+                waiting.update(self._scans.fetches())
+            if self._seen_version == self._member.queue.version:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
@@ -522,45 +574,22 @@ class AsyncConsumer(InOneProcess, AsyncIterator[Batch]):
 
     async def _take_fetched(self) -> bool:
         """Return whether a fetch has ended; raise its error if it failed."""
-        if self._fetching is None or not self._fetching.done():
-            return False
-        fetching, self._fetching = self._fetching, None
         try:
-            fetching.result()
+            return self._scans.take_fetched()
         except PositionTrimmedError as error:
-            await self._close_scan()
-            if not self._skips_trimmed:
-                raise
+            # The next scans receive undelivered batches again.
+            await self._scans.aclose()
             self._skip(error)
         return True
 
     def _skip(self, error: PositionTrimmedError) -> None:
-        """Resume at the first available tick after a trim."""
-        assignment = self._assignments.get(error.values.get("vchannel", ""))
-        if assignment is None:
+        """Resume at the first available tick after a trim, or raise the error; lost vchannels are of no interest."""
+        vchannel = error.values.get("vchannel", "")
+        assignment = self._assignments.get(vchannel)
+        if assignment is not None and self._skips_trimmed:
+            assignment.delivered_tick = max(assignment.delivered_tick, error.first_available_tick)
+        elif assignment is not None or not vchannel:
             raise error
-        assignment.delivered_tick = max(assignment.delivered_tick, error.first_available_tick)
-
-    async def _close_scan(self) -> None:
-        """Close the scan; the next one receives undelivered batches again."""
-        fetching, self._fetching = self._fetching, None
-        core, self._core = self._core, None
-        try:
-            if fetching is not None:
-                fetching.cancel()
-                await asyncio.gather(fetching, return_exceptions=True)
-        finally:
-            if core is not None:
-                # It cancels its call before its first await.
-                await core.aclose()
-
-
-def _lost_error(group: str, vchannels: Sequence[str]) -> GroupFencedError:
-    return GroupFencedError(
-        f"group {group} reassigned {', '.join(vchannels)}, or its position was changed there: uncommitted messages "
-        "are delivered again, to this consumer or another",
-        values={"group": group},
-    )
 
 
 async def _notify(notify: Notify | None, vchannels: Sequence[str]) -> None:
@@ -568,10 +597,3 @@ async def _notify(notify: Notify | None, vchannels: Sequence[str]) -> None:
         notified = notify(sorted(vchannels))
         if inspect.isawaitable(notified):
             await notified
-
-
-def _undo(ended: "asyncio.Future[None]", assignments: Mapping[str, _Assignment], before: Mapping[str, int]) -> None:
-    """If a commit failed, restore its positions so that the next one includes them."""
-    if not ended.cancelled() and ended.exception() is not None:
-        for vchannel, assignment in assignments.items():
-            assignment.committed_tick = min(assignment.committed_tick, before[vchannel])

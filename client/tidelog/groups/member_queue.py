@@ -1,18 +1,29 @@
 """What a member of a consumer group sends, and what it knows of its vchannels. Pure: no I/O, no clock."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from tidelog.errors import ClosedError, GroupFencedError, TidelogError, UnavailableError, copy_of
+from tidelog.errors import (
+    ClosedError,
+    GroupFencedError,
+    OwnershipLostError,
+    ShutdownError,
+    TidelogError,
+    UnavailableError,
+    copy_of,
+)
 from tidelog.read.reader_events import WAITING_AFTER_S
 from tidelog.transport.pipeline import After, Queue
 from tidelog.transport.status import error_of_answer
+from tidelog.transport.stream_end import look_at
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 
+# Positions that the server accepts in a commit.
+MAX_COMMIT_POSITIONS: Final = 1_024
 # Number of heartbeats per lease.
 _SIGNS_PER_LEASE: Final = 4
 _HEARTBEAT: Final = pb.JoinGroupRequest(heartbeat=pb.JoinGroupHeartbeat()).SerializeToString()
@@ -41,19 +52,35 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class _Commit:
-    """Positions that are or will be in flight together, and the futures that wait for them."""
+    """Positions that are or will be in flight together, and the futures that wait for them.
+
+    Attributes:
+        positions: The positions.
+        waiting: The futures.
+        was_sent: Whether a request with some of them was sent.
+        unsent: Those that were not sent on this stream, while it is in flight.
+        error: Why the server refused some of them.
+    """
 
     positions: dict[str, Position] = field(default_factory=dict)
     waiting: "list[asyncio.Future[None]]" = field(default_factory=list)
     was_sent: bool = False
+    unsent: list[tuple[str, Position]] = field(default_factory=list)
+    error: TidelogError | None = None
 
     def add(self, positions: Mapping[str, Position]) -> "asyncio.Future[None]":
         self.positions.update(positions)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # There may be no waiter, and asyncio logs exceptions that were never retrieved.
-        done.add_done_callback(_look_at)
+        # There may be no waiter.
+        done.add_done_callback(look_at)
         self.waiting.append(done)
         return done
+
+    def take_part(self) -> list[tuple[str, Position]]:
+        """Return the positions of the next request."""
+        part, self.unsent = self.unsent[:MAX_COMMIT_POSITIONS], self.unsent[MAX_COMMIT_POSITIONS:]
+        self.was_sent = True
+        return part
 
     def settle(self, error: TidelogError | None) -> None:
         for done in self.waiting:
@@ -118,7 +145,8 @@ class MemberQueue(Queue):
         # Releases that the server has not confirmed; they are sent again on the next stream.
         self._released: dict[str, int] = {}
         self._has_releases = False
-        # At most one commit is in flight; commits made meanwhile are combined into the next one.
+        # At most one commit is in flight, in several requests if it is large; commits made meanwhile are combined into
+        # the next one.
         self._next: _Commit | None = None
         self._sent: _Commit | None = None
         self._last_commit_id = 0
@@ -137,11 +165,6 @@ class MemberQueue(Queue):
     def has_waiting(self) -> bool:
         """Whether the member needs a stream."""
         return self._is_member and not self.is_over
-
-    @property
-    def may_write(self) -> bool:
-        """Whether a commit or a release is due."""
-        return self._sent is None and (self._next is not None or self._has_releases)
 
     @property
     def has_patience(self) -> bool:
@@ -163,6 +186,7 @@ class MemberQueue(Queue):
         """
         if self._next is None:
             self._next = _Commit()
+        assert positions
         done = self._next.add(positions)
         if self.failure is not None or self.is_leaving:
             self._give_up(self.failure or ClosedError("the consumer is closed: create a new one"))
@@ -182,7 +206,10 @@ class MemberQueue(Queue):
             self._has_joined, self._has_releases = True, bool(self._released)
             return self._join
         if self._sent is None and self._next is not None:
-            return self._commit_request()
+            self._sent, self._next = self._next, None
+            self._sent.unsent, self._sent.error = list(self._sent.positions.items()), None
+        if self._sent is not None and self._sent.unsent:
+            return self._commit_request(self._sent.take_part())
         if self._sent is None and self._has_releases:
             self._has_releases = False
             released = [pb.GroupAssignment(vchannel=name, epoch=epoch) for name, epoch in self._released.items()]
@@ -198,22 +225,15 @@ class MemberQueue(Queue):
         """Settle the commit in flight, and take over the member's vchannels."""
         self._has_answered, self._reason = True, None
         self._listener.answered()
-        for committed in response.committed:
-            if self._sent is not None and committed.commit_id == self._last_commit_id:
-                sent, self._sent = self._sent, None
-                sent.settle(error_of_answer(committed.error) if committed.HasField("error") else None)
+        afters = [self._committed(committed) for committed in response.committed]
         if response.HasField("assignments"):
-            self.holdings = {
-                each.vchannel: Holding(each.epoch, each.next_tick, each.is_revoked)
-                for each in response.assignments.vchannels
-            }
-            self._released = {
-                name: epoch
-                for name, epoch in self._released.items()
-                if name in self.holdings and self.holdings[name].epoch == epoch
-            }
-            self._change()
-        return After.CONTINUE
+            self._take_over({}, response.assignments.vchannels)
+        if response.HasField("changes"):
+            kept = dict(self.holdings)
+            for vchannel in response.changes.lost:
+                kept.pop(vchannel, None)
+            self._take_over(kept, response.changes.vchannels)
+        return After.FINISH if After.FINISH in afters else After.CONTINUE
 
     def may_pass(self, error: TidelogError, *, can_renew_token: bool) -> bool:
         """Return whether the member may join again after a stream that ended with ``error``."""
@@ -232,12 +252,7 @@ class MemberQueue(Queue):
     def interrupted(self, reason: TidelogError, _max_request_bytes: float = inf) -> None:
         """Queue the unanswered commit to be sent again: commits are idempotent."""
         self._has_joined = self._has_answered = False
-        if self._sent is not None:
-            sent, self._sent = self._sent, None
-            if self._next is not None:
-                sent.positions.update(self._next.positions)
-                sent.waiting += self._next.waiting
-            self._next = sent
+        self._put_back()
         self.unreachable(reason, may_pass=self.may_pass(reason, can_renew_token=False))
 
     def refused(self, error: TidelogError) -> None:
@@ -269,14 +284,49 @@ class MemberQueue(Queue):
         """Fail the commits that are not answered."""
         self._give_up(ClosedError("the consumer was closed before the server answered the commit"))
 
-    def _commit_request(self) -> bytes:
-        assert self._next is not None
-        self._sent, self._next = self._next, None
-        self._sent.was_sent = True
+    def _take_over(self, kept: dict[str, Holding], reported: Iterable[pb.GroupAssignment]) -> None:
+        """Replace the holdings by ``kept`` and those that the server reported."""
+        for each in reported:
+            kept[each.vchannel] = Holding(each.epoch, each.next_tick, each.is_revoked)
+        self.holdings = kept
+        self._released = {
+            name: epoch for name, epoch in self._released.items() if name in kept and kept[name].epoch == epoch
+        }
+        self._change()
+
+    def _put_back(self) -> None:
+        """Send the commit in flight again on the next stream, with what waits behind it."""
+        if self._sent is not None:
+            sent, self._sent = self._sent, None
+            if self._next is not None:
+                sent.positions.update(self._next.positions)
+                sent.waiting += self._next.waiting
+            self._next = sent
+
+    def _committed(self, committed: pb.JoinGroupCommitted) -> After:
+        """Note the answer to a request, and settle the commit in flight with that to its last one.
+
+        A server that stops, or has lost the channel, refuses a commit that its successor accepts.
+        """
+        sent = self._sent
+        if sent is None:
+            return After.CONTINUE
+        if committed.HasField("error"):
+            error = error_of_answer(committed.error)
+            if isinstance(error, ShutdownError | OwnershipLostError) and not self.is_leaving:
+                self._put_back()
+                return After.FINISH
+            sent.error = sent.error or error
+        if not sent.unsent and committed.commit_id == self._last_commit_id:
+            self._sent = None
+            sent.settle(sent.error)
+        return After.CONTINUE
+
+    def _commit_request(self, part: Sequence[tuple[str, Position]]) -> bytes:
         self._last_commit_id += 1
         positions = [
             wal_service_pb2.PositionCommit(vchannel=vchannel, epoch=position.epoch, next_tick=position.next_tick)
-            for vchannel, position in self._sent.positions.items()
+            for vchannel, position in part
         ]
         commit = pb.JoinGroupCommit(commit_id=self._last_commit_id, positions=positions)
         return pb.JoinGroupRequest(commit=commit).SerializeToString()
@@ -290,8 +340,3 @@ class MemberQueue(Queue):
     def _change(self) -> None:
         self.version += 1
         self._listener.changed()
-
-
-def _look_at(done: "asyncio.Future[None]") -> None:
-    if not done.cancelled():
-        done.exception()

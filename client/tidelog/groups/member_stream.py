@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidelog.errors import ClosedError, TidelogError
-from tidelog.groups.member_queue import Holding, MemberQueue, Position
+from tidelog.groups.member_queue import MemberQueue, Position
 from tidelog.read.reader_watch import ReaderWatch
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.transport.pipeline import Pipeline
@@ -16,7 +16,11 @@ _LEAVE_WITHIN_S: Final = 2.0
 
 
 class MemberStream(InOneProcess):
-    """One member of a group, across lost connections and restarts of the server. Lives on one event loop."""
+    """One member of a group, across lost connections and restarts of the server. Lives on one event loop.
+
+    Attributes:
+        queue: What it knows of its vchannels.
+    """
 
     def __init__(
         self,
@@ -33,37 +37,27 @@ class MemberStream(InOneProcess):
             transport: Returns the client's connections.
             join: The join request, including a member id.
             is_named: Whether the caller chose the id: then another member with the same id ends this one.
-            on_changed: Called when ``version`` has changed.
+            on_changed: Called when the queue's ``version`` has changed.
             watch: Receives the state of the connection.
         """
         self._get_transport = transport
         self._on_changed = on_changed
         self._watch = watch
-        self._queue = MemberQueue(join, is_named=is_named, listener=self)
+        self.queue = MemberQueue(join, is_named=is_named, listener=self)
         self._pipeline: Pipeline | None = None
         self._has_joined = asyncio.Event()
         # Since when the member is without its server; None while it is connected.
         self._since_s: float | None = None
 
     @property
-    def holdings(self) -> Mapping[str, Holding]:
-        """The vchannels that the member holds, as the server last reported."""
-        return self._queue.holdings
+    def endpoint(self) -> str:
+        """The address of its server; empty before ``start``."""
+        return "" if self._pipeline is None else self._transport.endpoint
 
     @property
-    def version(self) -> int:
-        """Number of changes of ``holdings`` and ``failure``."""
-        return self._queue.version
-
-    @property
-    def failure(self) -> TidelogError | None:
-        """Why the membership ended; None while it lasts or the member tries to rejoin."""
-        return self._queue.failure
-
-    @property
-    def is_started(self) -> bool:
-        """Whether ``start`` was called."""
-        return self._pipeline is not None
+    def is_away(self) -> bool:
+        """Whether the member is without its server, and tries to rejoin."""
+        return self._since_s is not None
 
     async def start(self) -> None:
         """Join, and return once the server has sent the member's vchannels. Idempotent.
@@ -71,32 +65,32 @@ class MemberStream(InOneProcess):
         Raises:
             TidelogError: The member cannot join.
         """
-        if self._queue.is_leaving:
+        if self.queue.is_leaving:
             raise ClosedError("the consumer is closed: create a new one")
         if self._pipeline is None:
             self._transport = self._get_transport()
-            self._pipeline = Pipeline(self._transport, "member", self._queue, self._open)
+            self._pipeline = Pipeline(self._transport, "member", self.queue, self._open)
             self._since_s = asyncio.get_running_loop().time()
             self._pipeline.send_soon()
-            self._queue.join()
+            self.queue.join()
         await self._has_joined.wait()
-        if self.failure is not None:
-            raise self.failure
+        if self.queue.failure is not None:
+            raise self.queue.failure
 
     def commit(self, positions: Mapping[str, Position]) -> "asyncio.Future[None]":
         """Commit positions; see ``MemberQueue.commit``."""
         self._send_soon()
-        return self._queue.commit(positions)
+        return self.queue.commit(positions)
 
     def release(self, vchannels: Mapping[str, int]) -> None:
         """Release vchannels that are held under these epochs."""
         self._send_soon()
-        self._queue.release(vchannels)
+        self.queue.release(vchannels)
 
     async def aclose(self) -> None:
         """Send pending commits, leave the group, and end the stream. Idempotent."""
         if self._pipeline is None:
-            self._queue.end_waits()
+            self.queue.end_waits()
         else:
             await self._pipeline.aclose(_LEAVE_WITHIN_S)
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from tidelog.message import StoredMessage
 from tidelog.read import protocol as _requests
-from tidelog.read.positions import At, Start, position
+from tidelog.read.positions import Start, position
 from tidelog.tick import Tick
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.batch import Batch
+from tidelog.wire.html import html_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,14 @@ class GroupDescription:
         """Age of the oldest of them in seconds; 0 if there are no such messages."""
         return max((position.lag_s for position in self.positions.values()), default=0.0)
 
+    def _repr_html_(self) -> str:
+        rows = (
+            (name, each.next_tick, each.member_id, each.lag_messages, each.lag_bytes, each.lag_s)
+            for name, each in self.positions.items()
+        )
+        names = ("vchannel", "next_tick", "member_id", "lag_messages", "lag_bytes", "lag_s")
+        return html_table(f"group {self.name}, {len(self.members)} members", names, rows, len(self.positions))
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
@@ -132,8 +141,7 @@ class Consumed:
 
 def start_policy(start: Start) -> wal_service_pb2.DeliverPolicy:
     """Return the start of a group as the protocol message. Raises ValueError: an end. TypeError: not a position."""
-    at: At = position(start)
-    return _requests.deliver_policy(at)
+    return _requests.deliver_policy(position(start))
 
 
 def group_position(wire: pb.GroupPosition) -> GroupPosition:
@@ -168,8 +176,3 @@ def description(wire: pb.GroupDescription) -> GroupDescription:
             for member in wire.members
         ),
     )
-
-
-def summary(wire: pb.GroupSummary) -> GroupSummary:
-    """Return the summary in a protocol message."""
-    return GroupSummary(wire.name, Tick(wire.created_tick), wire.vchannels, wire.members, wire.committed_time_ms)

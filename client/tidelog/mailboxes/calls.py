@@ -1,14 +1,14 @@
 """The calls on messages of mailboxes, on one server."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tidelog.admin.blobs import getting, parts_of, putting
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls
-from tidelog.mailboxes.operate_stream import OperateStream
-from tidelog.mailboxes.operations import Call
+from tidelog.mailboxes.operate_stream import OperationStream
+from tidelog.mailboxes.operations import Action
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.retry import Retry
 from tidelog.transport.service_calls import ServiceCalls
@@ -22,8 +22,8 @@ _Result = TypeVar("_Result")
 _PROGRESS_S: Final = 1.0
 
 
-class MessageCalls(Protocol):
-    """Calls on messages: of one server, or of the owner of a mailbox in a cluster.
+class ServerMessageCalls(ServiceCalls):
+    """Calls on messages of one server.
 
     Where there is a ``deadline``, it is that of a caller that makes several calls; None for the timeout of one.
 
@@ -32,13 +32,18 @@ class MessageCalls(Protocol):
         timeout_s: Timeout of a call in seconds.
     """
 
-    retry: Retry
-    timeout_s: float
+    def __init__(
+        self, transport: Callable[[], Transport], stream: Callable[[], OperationStream], timeout_s: float, retry: Retry
+    ) -> None:
+        """Create the calls; does no I/O. Both functions are those of this event loop."""
+        super().__init__(transport, timeout_s)
+        self._stream = stream
+        self.retry = retry
 
     async def operate(
         self,
         mailbox: str,
-        call: Call,
+        call: Action,
         request: bytes,
         *,
         wait_s: float = 0.0,
@@ -50,65 +55,10 @@ class MessageCalls(Protocol):
 
         With ``has_leases``, leases of an answer that no caller waits for are ended.
         """
-
-    async def call(
-        self,
-        mailbox: str,
-        method: str,
-        request: Any,
-        *,
-        is_read: bool,
-        is_idempotent: bool = False,
-        deadline: Deadline | None = None,
-    ) -> Any:
-        """Return the answer to a unary call."""
-
-    async def put_blob(self, mailbox: str, data: bytes, *, deadline: Deadline | None = None) -> bytes:
-        """Store the body of a message that will be sent; return its key."""
-
-    async def get_blob(
-        self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, *, deadline: Deadline | None = None
-    ) -> bytes:
-        """Return the body of a message, given by its lock or its id."""
-
-    def redrive(self, request: pb.RedriveRequest) -> AsyncIterator[pb.RedriveResponse]:
-        """Yield the answers to Redrive."""
-
-
-class ServerMessageCalls(ServiceCalls):
-    """Calls on messages of one server."""
-
-    def __init__(self, session: Callable[[], tuple[Transport, OperateStream]], timeout_s: float, retry: Retry) -> None:
-        """Create the calls; does no I/O. ``session`` returns the transport and the stream of this event loop."""
-        self._session = session
-        self.retry = retry
-        self.timeout_s = timeout_s
-
-    def _transport(self) -> Transport:
-        return self._session()[0]
-
-    async def operate(
-        self,
-        mailbox: str,
-        call: Call,
-        request: bytes,
-        *,
-        wait_s: float = 0.0,
-        is_repeatable: bool = True,
-        has_leases: bool = False,
-        deadline: Deadline | None = None,
-    ) -> tuple[Any, bool]:
-        """See ``MessageCalls.operate``."""
-        stream = self._session()[1]
-        abandoned: Callable[[Any], None] | None = None
-        if has_leases:
-
-            def abandoned(answer: pb.FetchResponse) -> None:
-                end_leases(stream, mailbox, answer)
-
+        stream = self._stream()
         return await stream.operate(
             call, request, timeout_s=deadline.left_s if deadline else None, wait_s=wait_s, is_repeatable=is_repeatable,
-            abandoned=abandoned,
+            abandoned=partial(end_leases, stream, mailbox) if has_leases else None,
         )  # fmt: skip
 
     async def call(
@@ -121,14 +71,14 @@ class ServerMessageCalls(ServiceCalls):
         is_idempotent: bool = False,
         deadline: Deadline | None = None,
     ) -> Any:
-        """See ``MessageCalls.call``."""
+        """Return the answer to a unary call."""
         stub = getattr(self._services.mailboxes, method)
         if is_read:
             return await self._read(stub, request, deadline)
         return await self._change(stub, request, is_idempotent=is_idempotent, deadline=deadline)
 
     async def put_blob(self, mailbox: str, data: bytes, *, deadline: Deadline | None = None) -> bytes:
-        """See ``MessageCalls.put_blob``."""
+        """Store the body of a message that will be sent; return its key."""
         requests = list(parts_of(data, BLOB_ALGORITHM_SHA256, mailbox))
         stored: PutBlobResponse = await self._change(
             putting(self._services.blobs), requests, is_idempotent=True, deadline=deadline
@@ -138,7 +88,7 @@ class ServerMessageCalls(ServiceCalls):
     async def get_blob(
         self, mailbox: str, key: bytes, lock: bytes = b"", message_id: int = 0, *, deadline: Deadline | None = None
     ) -> bytes:
-        """See ``MessageCalls.get_blob``."""
+        """Return the body of a message, given by its lock or its id."""
         request = GetBlobRequest(key=key, mailbox=mailbox, lock_id=lock, message_id=message_id)
         data: bytes = await self._read(getting(self._services.blobs), request, deadline)
         return data
@@ -146,7 +96,7 @@ class ServerMessageCalls(ServiceCalls):
     async def redrive(
         self, request: pb.RedriveRequest, deadline: Deadline | None = None
     ) -> AsyncGenerator[pb.RedriveResponse, None]:
-        """See ``MessageCalls.redrive``. ``deadline`` is that of the first answer."""
+        """Yield the answers to Redrive. ``deadline`` is that of the first answer."""
         answers = self._answers(
             lambda connection: connection.mailboxes.Redrive, request, is_read=False,
             later_within_s=lambda _: self.timeout_s + _PROGRESS_S, deadline=deadline,
@@ -174,7 +124,7 @@ def _owned(
 
 
 class ClusterMessageCalls:
-    """Calls on messages in a cluster: the owner of a mailbox answers. See ``MessageCalls``."""
+    """Calls on messages in a cluster: the owner of a mailbox answers. See ``ServerMessageCalls``."""
 
     def __init__(self, mailboxes: AsyncClusterMailboxCalls, retry: Retry) -> None:
         """Create the calls; does no I/O. ``mailboxes`` finds the owners."""
@@ -188,7 +138,7 @@ class ClusterMessageCalls:
     get_blob = _owned(ServerMessageCalls.get_blob, is_read=True)
 
     async def redrive(self, request: pb.RedriveRequest) -> AsyncGenerator[pb.RedriveResponse, None]:
-        """See ``MessageCalls.redrive``."""
+        """See ``ServerMessageCalls.redrive``."""
         deadline = Deadline(self.timeout_s)
 
         async def begin(client: Any) -> tuple[pb.RedriveResponse | None, AsyncGenerator[pb.RedriveResponse, None]]:
@@ -204,9 +154,13 @@ class ClusterMessageCalls:
                 yield answer
 
 
-def end_leases(stream: OperateStream, mailbox: str, answer: pb.FetchResponse) -> None:
+MessageCalls = ServerMessageCalls | ClusterMessageCalls
+"""Calls on messages: of one server, or of the owner of a mailbox in a cluster."""
+
+
+def end_leases(stream: OperationStream, mailbox: str, answer: pb.FetchResponse) -> None:
     """Return messages that no caller waits for to their mailbox, available at once."""
     if answer.deliveries:
         rejected = [pb.Rejection(lock_id=each.lock_id, delay_ms=0) for each in answer.deliveries]
         request = pb.AckDeliveriesRequest(mailbox=mailbox, rejected=rejected)
-        stream.operate_soon(Call.ACK, request.SerializeToString())
+        stream.operate_soon(Action.ACK, request.SerializeToString())

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
-from tidelog.mailboxes.types import DeadLetter, DeliveryStatus, Duration, dead_letter_of, received_at
+from tidelog.mailboxes.types import DeadLetter, DeliveryStatus, dead_letter_of, received_at
 from tidelog.tick import time_of
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.wire.durations import Duration
 
 
 class DeliveryFields:

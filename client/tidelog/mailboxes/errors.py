@@ -1,11 +1,13 @@
-"""Errors of calls on several deliveries, and of blobs."""
+"""Errors of calls on several deliveries, which the client raises by itself."""
 
-from tidelog.errors import MailboxError, TidelogError, text_value
+from tidelog.errors import MailboxError, TidelogError
 from tidelog.mailboxes.deliveries import DeliveryFields
 
 
 class DeliveriesRefusedError(MailboxError):
     """The locks of some deliveries of a call were refused; the others were acknowledged or extended.
+
+    What to do: check its ``failures``.
 
     Attributes:
         failures: Each refused delivery, with the reason.
@@ -15,10 +17,7 @@ class DeliveriesRefusedError(MailboxError):
 
 
 class UnsettledDeliveriesError(MailboxError):
-    """``next`` or ``anext`` on a worker, while ``concurrency`` of its deliveries are unsettled: call ``ack()``."""
+    """``next`` or ``anext`` on a worker, while ``concurrency`` of its deliveries are unsettled.
 
-
-class BlobNotFoundError(TidelogError, reasons=("REASON_BLOB_NOT_EXIST",)):
-    """No blob is stored under this key: store it again."""
-
-    key = text_value("The key, in hexadecimal digits.")
+    What to do: confirm a delivery with ``ack()``, then ask for the next one.
+    """

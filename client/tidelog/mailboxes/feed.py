@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
@@ -20,10 +21,11 @@ from tidelog.errors import (
 from tidelog.mailboxes.deliveries import DeliveryCalls, DeliveryFields
 from tidelog.mailboxes.errors import DeliveriesRefusedError, UnsettledDeliveriesError
 from tidelog.mailboxes.leases import LeaseTable
-from tidelog.mailboxes.types import Duration
+from tidelog.mailboxes.types import duration_ms
 from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.retry import Retry, retry_after_s
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.wire.durations import Duration
 
 _log: Final = logging.getLogger("tidelog")
 How = Literal["ack", "reject", "return"]
@@ -32,12 +34,34 @@ _WAIT_S: Final = 20.0
 # Pause after a failed extension, as a part of the period between extensions.
 _AGAIN: Final = 0.1
 _MAX_FETCH: Final = 1_000
+DEFAULT_CONCURRENCY: Final = 8
+DEFAULT_LEASE: Final = timedelta(seconds=30)
+_MAX_CONCURRENCY: Final = 10_000
+
+
+class WorkerSettings:
+    """The options of a worker, checked."""
+
+    def __init__(
+        self, *, concurrency: int = DEFAULT_CONCURRENCY, lease: Duration = DEFAULT_LEASE, prefetch: int = 0
+    ) -> None:
+        """Check the options. Raises ValueError if one is out of range."""
+        self.concurrency = concurrency
+        self.prefetch = prefetch
+        self.lease_s = duration_ms("lease", lease) / 1_000
+        if not 1 <= concurrency <= _MAX_CONCURRENCY:
+            raise ValueError(f"concurrency is {concurrency}, expected 1 to {_MAX_CONCURRENCY}")
+        if not 0 <= self.prefetch <= _MAX_CONCURRENCY:
+            raise ValueError(f"prefetch is {prefetch}, expected 0 to {_MAX_CONCURRENCY}")
+        if self.lease_s < 0.01:
+            raise ValueError(f"the lease is {self.lease_s} s, expected at least 0.01")
 
 
 class FeedMailbox(DeliveryCalls, Protocol):
-    """The calls of AsyncMailbox that a feed makes."""
+    """What a feed uses of AsyncMailbox."""
 
     name: str
+    retry: Retry
 
     async def fetch_response(
         self, max_messages: int, *, lease: Duration | None, wait: Duration, max_bytes: int = 0
@@ -52,29 +76,22 @@ class DeliveryFeed:
         self,
         mailbox: FeedMailbox,
         make: Callable[[pb.Delivery, int], Any],
-        retry: Retry,
-        *,
-        concurrency: int,
-        prefetch: int,
-        lease_s: float,
+        settings: WorkerSettings,
     ) -> None:
-        """Create the feed; ``start`` begins to fetch.
+        """Begin to fetch and to extend leases, on the running event loop.
 
         Args:
             mailbox: The mailbox.
             make: Returns the delivery for a message and the end of its lease.
-            retry: Backoff and time limit of fetches.
-            concurrency: Number of deliveries that may be taken at a time.
-            prefetch: Number of further deliveries to hold ready.
-            lease_s: Duration of the leases in seconds.
+            settings: The options of the worker.
         """
         self._mailbox = mailbox
         self._make = make
-        self._retry = retry
-        self._concurrency = concurrency
-        self._prefetch = prefetch
-        self._capacity = concurrency + prefetch
-        self._leases = LeaseTable(lease_s)
+        self._retry = mailbox.retry
+        self._concurrency = settings.concurrency
+        self._prefetch = settings.prefetch
+        self._capacity = settings.concurrency + settings.prefetch
+        self._leases = LeaseTable(settings.lease_s)
         # Deliveries under a lease by lock, ready or taken; those taken have a callback for the loss of the lease.
         self._held: dict[bytes, Any] = {}
         self._taken: dict[bytes, Callable[[], None] | None] = {}
@@ -83,7 +100,6 @@ class DeliveryFeed:
         self._takers: dict[asyncio.Future[None], None] = {}
         self._refusable: set[asyncio.Future[None]] = set()
         self._has_room = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
         self._returning: asyncio.Task[None] | None = None
         # Acknowledgements, which the cancellation of a caller does not end, and the end of a worker that was collected.
         self._settling: set[asyncio.Task[None]] = set()
@@ -92,12 +108,9 @@ class DeliveryFeed:
         self.is_stopping = False
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
-
-    def start(self) -> None:
-        """Begin to fetch and to extend leases."""
         self._tasks = [
-            asyncio.create_task(self._fetch(), name="tidelog-worker-fetch"),
-            asyncio.create_task(self._extend(), name="tidelog-worker-extend"),
+            self._loop.create_task(self._fetch(), name="tidelog-worker-fetch"),
+            self._loop.create_task(self._extend(), name="tidelog-worker-extend"),
         ]
 
     async def take(self, *, waits_for_room: bool = True) -> Any:
@@ -234,9 +247,8 @@ class DeliveryFeed:
         if self.is_stopping:
             return
         self.is_stopping = True
-        if self._tasks:
-            self._tasks[0].cancel()
-            self._returning = asyncio.create_task(self._return_ready(), name="tidelog-worker-return")
+        self._tasks[0].cancel()
+        self._returning = asyncio.create_task(self._return_ready(), name="tidelog-worker-return")
         self._wake_takers()
 
     async def aclose(self, *, returns_taken: bool) -> None:

@@ -1,9 +1,11 @@
 """What an iterator of a worker holds: the delivery that it returned last, which its next call confirms."""
 
 import asyncio
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tidelog.mailboxes.feed import DeliveryFeed
+
+WorkerT = TypeVar("WorkerT")
 
 
 class Iteration:
@@ -58,3 +60,15 @@ class Iteration:
             finally:
                 if confirming.done():
                     self._confirming = None
+
+
+class WorkerIterator(Generic[WorkerT]):
+    """An iterator of a worker, without its iteration. It keeps its worker, which may have no other owner."""
+
+    def __init__(self, worker: WorkerT) -> None:
+        self._iteration: Iteration | None = None
+        self._worker = worker
+
+    def __del__(self) -> None:
+        if self._iteration is not None:
+            self._iteration.leave()

@@ -3,17 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Final, Unpack, cast
 
 from tidelog.admin import mailbox_types as _wire_mailbox
 from tidelog.admin.mailbox_types import MailboxCounts
-from tidelog.errors import LockError, TidelogError
+from tidelog.errors import BlobNotFoundError, LockError, TidelogError
 from tidelog.mailboxes.calls import MessageCalls
 from tidelog.mailboxes.deliveries import AsyncDelivery, DeliveryFields
-from tidelog.mailboxes.errors import BlobNotFoundError, DeliveriesRefusedError
-from tidelog.mailboxes.operations import Call
+from tidelog.mailboxes.errors import DeliveriesRefusedError
+from tidelog.mailboxes.operations import Action
 from tidelog.mailboxes.types import (
-    Duration,
     MessageHeader,
     MessageState,
     OutgoingMessage,
@@ -31,6 +30,7 @@ from tidelog.transport.deadline import Deadline
 from tidelog.transport.status import error_of_answer
 from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
+from tidelog.wire.durations import Duration
 from tidelog.wire.fields import with_fields
 
 _MAX_LOCKS: Final = 1_000
@@ -58,6 +58,9 @@ class AsyncMailbox:
         self._calls = calls
         self.retry = calls.retry
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"<AsyncMailbox {self.name!r}>"
 
     # -- Messages ------------------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class AsyncMailbox:
             several = [await self._as_blob(each, deadline) for each in several]
         request, is_repeatable = _send_request(self.name, several)
         answer, _ = await self._calls.operate(
-            self.name, Call.SEND, request.SerializeToString(), is_repeatable=is_repeatable, deadline=deadline
+            self.name, Action.SEND, request.SerializeToString(), is_repeatable=is_repeatable, deadline=deadline
         )
         return send_results(answer)
 
@@ -155,7 +158,7 @@ class AsyncMailbox:
         deadline = Deadline(self._calls.timeout_s + max(0, wait_ms) / 1_000)
         answer: pb.FetchResponse
         answer, _ = await self._calls.operate(
-            self.name, Call.FETCH, request.SerializeToString(), wait_s=max(0, wait_ms) / 1_000, has_leases=True
+            self.name, Action.FETCH, request.SerializeToString(), wait_s=max(0, wait_ms) / 1_000, has_leases=True
         )
         for delivery in answer.deliveries:
             if delivery.blob_bytes > len(delivery.body) and not delivery.blob_is_missing:
@@ -179,14 +182,11 @@ class AsyncMailbox:
             LockError: There is one delivery, and its lock was refused; see ``AsyncDelivery.ack``.
             DeliveriesRefusedError: Some locks were refused. The other deliveries are confirmed.
         """
-
-        async def ack(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
-            confirmed = [each.lock for each in part]
-            return await self._acknowledge(
-                part, deadline, pb.AckDeliveriesRequest(mailbox=self.name, confirmed=confirmed)
-            )
-
-        await self._for_each(deliveries, ack)
+        await self._for_each(
+            deliveries,
+            Action.ACK,
+            lambda part: pb.AckDeliveriesRequest(mailbox=self.name, confirmed=[each.lock for each in part]),
+        )
 
     async def reject_many(
         self, deliveries: Iterable[DeliveryFields], *, delay: Duration | None = None, final: bool = False
@@ -199,13 +199,11 @@ class AsyncMailbox:
         """
         delay_ms = _ms("delay", delay)
 
-        async def reject(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
+        def request(part: Sequence[DeliveryFields]) -> pb.AckDeliveriesRequest:
             rejected = [pb.Rejection(lock_id=each.lock, delay_ms=delay_ms, is_final=final) for each in part]
-            return await self._acknowledge(
-                part, deadline, pb.AckDeliveriesRequest(mailbox=self.name, rejected=rejected)
-            )
+            return pb.AckDeliveriesRequest(mailbox=self.name, rejected=rejected)
 
-        await self._for_each(deliveries, reject)
+        await self._for_each(deliveries, Action.ACK, request)
 
     async def extend_many(self, deliveries: Iterable[DeliveryFields], lease: Duration | None = None) -> None:
         """Let leases end ``lease`` from now, durably; None for the default of the mailbox.
@@ -216,47 +214,37 @@ class AsyncMailbox:
         """
         lease_ms = _ms("lease", lease)
 
-        async def extend(part: Sequence[DeliveryFields], deadline: Deadline) -> Sequence[pb.DeliveryFailure]:
-            request = pb.ExtendRequest(mailbox=self.name, lock_ids=[each.lock for each in part], lease_ms=lease_ms)
-            answer, _ = await self._calls.operate(
-                self.name, Call.EXTEND, request.SerializeToString(), deadline=deadline
-            )
-            refused = {failure.lock_id for failure in answer.failures}
-            for each in part:
-                if each.lock not in refused:
-                    each.note_extended(answer.leased_until_ms)
-            failures: Sequence[pb.DeliveryFailure] = answer.failures
-            return failures
+        def request(part: Sequence[DeliveryFields]) -> pb.ExtendRequest:
+            return pb.ExtendRequest(mailbox=self.name, lock_ids=[each.lock for each in part], lease_ms=lease_ms)
 
-        await self._for_each(deliveries, extend)
-
-    async def _acknowledge(
-        self, deliveries: Sequence[DeliveryFields], deadline: Deadline, request: pb.AckDeliveriesRequest
-    ) -> Sequence[pb.DeliveryFailure]:
-        """Acknowledge deliveries, mark those that are, and return the refused ones."""
-        answer, was_repeated = await self._calls.operate(
-            self.name, Call.ACK, request.SerializeToString(), deadline=deadline
-        )
-        failures: Sequence[pb.DeliveryFailure] = answer.failures
-        if was_repeated:
-            # Only the holder knows a lock: if it is acknowledged, an earlier attempt did it.
-            failures = [each for each in failures if each.error.detail.reason != _ALREADY_ACKNOWLEDGED]
-        refused = {each.lock_id for each in failures} if failures else ()
-        for each in deliveries:
-            each.is_settled = not refused or each.lock not in refused
-        return failures
+        await self._for_each(deliveries, Action.EXTEND, request)
 
     async def _for_each(
         self,
         deliveries: Iterable[DeliveryFields],
-        call: Callable[[Sequence[DeliveryFields], Deadline], Awaitable[Sequence[pb.DeliveryFailure]]],
+        call: Action,
+        request: Callable[[Sequence[DeliveryFields]], pb.AckDeliveriesRequest | pb.ExtendRequest],
     ) -> None:
-        """Make ``call`` with parts of ``deliveries``, and raise the failures of all."""
+        """Make ``call`` with parts of ``deliveries``, note which are settled or extended, and raise all failures."""
         several = list(deliveries)
         failures: list[pb.DeliveryFailure] = []
         deadline = Deadline(self._calls.timeout_s)
         for begin in range(0, len(several), _MAX_LOCKS):
-            failures += await call(several[begin : begin + _MAX_LOCKS], deadline)
+            part = several[begin : begin + _MAX_LOCKS]
+            answer, was_repeated = await self._calls.operate(
+                self.name, call, request(part).SerializeToString(), deadline=deadline
+            )
+            failed: Sequence[pb.DeliveryFailure] = answer.failures
+            if was_repeated and call is Action.ACK:
+                # Only the holder knows a lock: if it is acknowledged, an earlier attempt did it.
+                failed = [each for each in failed if each.error.detail.reason != _ALREADY_ACKNOWLEDGED]
+            refused = {each.lock_id for each in failed} if failed else ()
+            for each in part:
+                if call is Action.ACK:
+                    each.is_settled = each.lock not in refused
+                elif each.lock not in refused:
+                    each.note_extended(answer.leased_until_ms)
+            failures += failed
         if failures:
             raise refusal_of(several, failures)
 
@@ -268,7 +256,7 @@ class AsyncMailbox:
         Raises:
             ValueError: An option is out of range.
         """
-        return AsyncMailboxWorker(self, self.retry, **options)
+        return AsyncMailboxWorker(self, **options)
 
     async def work(
         self,
@@ -354,7 +342,7 @@ class AsyncMailbox:
             pb.PeekRequest,
             {"id": "message_id"},
             mailbox=self.name,
-            state=_any(state or 0),
+            state=state or 0,
             max_messages=max_messages,
             after_id=after_id,
             id=message_id,
@@ -440,7 +428,7 @@ def refusal_of(deliveries: Sequence[DeliveryFields], failures: Iterable[pb.Deliv
 def _send_request(mailbox: str, messages: Sequence[bytes | OutgoingMessage]) -> tuple[pb.SendRequest, bool]:
     """Return a request, and whether it can be repeated: whether each message has a deduplication key."""
     if all(type(each) is bytes for each in messages):
-        return pb.SendRequest(mailbox=mailbox, bodies=_any(messages)), False
+        return pb.SendRequest(mailbox=mailbox, bodies=cast("Sequence[bytes]", messages)), False
     several = [each if isinstance(each, OutgoingMessage) else OutgoingMessage(each) for each in messages]
     encoded = [_encoded(index, each) for index, each in enumerate(several)]
     return pb.SendRequest(mailbox=mailbox, messages=encoded), all(each.dedup_key for each in several)
@@ -462,8 +450,3 @@ def _body_bytes(message: bytes | OutgoingMessage) -> int:
 
 def _ms(name: str, duration: Duration | None) -> int | None:
     return None if duration is None else duration_ms(name, duration)
-
-
-def _any(value: Any) -> Any:
-    """Return ``value``: protobuf's types are narrower than what it accepts."""
-    return value

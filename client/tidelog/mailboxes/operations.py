@@ -37,8 +37,8 @@ _NUMBER: Final = b"\x08"
 _ENDED_WAIT: Final = b"\x10"
 
 
-class Call(IntEnum):
-    """The calls of an operation, by their field numbers."""
+class Action(IntEnum):
+    """What an operation does, by the field number of its request."""
 
     SEND = 2
     FETCH = 3
@@ -46,10 +46,13 @@ class Call(IntEnum):
     EXTEND = 5
 
 
-_FIELDS: Final = {call: bytes((call << 3 | 2,)) for call in Call}
+_FIELDS: Final = {call: bytes((call << 3 | 2,)) for call in Action}
 _NAMES: Final = {
-    Call.SEND: "the send", Call.FETCH: "the fetch", Call.ACK: "the acknowledgement", Call.EXTEND: "the extension",
-}  # fmt: skip
+    Action.SEND: "the send",
+    Action.FETCH: "the fetch",
+    Action.ACK: "the acknowledgement",
+    Action.EXTEND: "the extension",
+}
 
 
 class Operation:
@@ -58,7 +61,7 @@ class Operation:
     Attributes:
         number: Its number in the stream.
         encoded: Its element of OperateRequest.
-        call: Which call it is.
+        call: What it does.
         deadline_s: When it fails, by the clock of the event loop.
         future: Receives the answer. The awaiting caller may cancel it.
         waits: Whether it is a fetch that may wait for messages.
@@ -76,7 +79,7 @@ class Operation:
     def __init__(
         self,
         number: int,
-        call: Call,
+        call: Action,
         request: bytes,
         future: "asyncio.Future[Any]",
         *,
@@ -155,9 +158,6 @@ class OperationQueue(Queue):
     def has_waiting(self) -> bool:
         """Whether operations wait to be sent, or ends of waits."""
         return any(self._waiting.values()) or bool(self._ended_waits)
-
-    # The bounds of what is in flight are seldom reached.
-    may_write = has_waiting
 
     @property
     def has_waits(self) -> bool:
@@ -294,7 +294,7 @@ class OperationQueue(Queue):
         """Fail everything: sends that were sent as unknown, all others as closed."""
         error = closed_error()
         for operation in self._all():
-            if operation.was_sent and operation.call is Call.SEND:
+            if operation.was_sent and operation.call is Action.SEND:
                 operation.lose(why)
             else:
                 operation.fail(error)
@@ -324,11 +324,11 @@ class OperationQueue(Queue):
         return [*self._in_flight.values(), *self._waiting[False], *self._waiting[True]]
 
 
-def _unknown(call: Call, why: object) -> AppendUnknownError:
+def _unknown(call: Action, why: object) -> AppendUnknownError:
     text = f"{_NAMES[call]} was sent but not answered ({why}): its messages may or may not be in the mailbox"
     return AppendUnknownError(text, effect="unknown")
 
 
-def _late(call: Call, timeout_s: float) -> DeadlineError:
+def _late(call: Action, timeout_s: float) -> DeadlineError:
     text = f"{_NAMES[call]} was sent but not answered within {timeout_s:.1f} s: it may have taken effect"
     return DeadlineError(text, effect="unknown")

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tidelog.tick import LOGICAL_BITS, milliseconds, time_of
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.wire.durations import seconds_of
+from tidelog.wire.durations import Duration, seconds_of
 from tidelog.wire.fields import with_fields
-
-Duration = timedelta | float
-"""A duration: a timedelta, or seconds."""
 
 
 class DeliveryStatus(IntEnum):
@@ -136,7 +133,8 @@ class MessageHeader:
         due: Time at which it was or becomes due.
         delivery_count: Number of its deliveries.
         status: How its last delivery ended.
-        priority, group: As sent.
+        priority: Its priority, as sent.
+        group: Its group, as sent.
         body_bytes: Size of its body.
         state: Its state.
         leased_until: End of its lease; None if it is not leased.

@@ -7,22 +7,17 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
+from tidelog._closing import AsyncClosing
 from tidelog.errors import ClosedError
 from tidelog.mailboxes.deliveries import AsyncDelivery, DeliveryFields
-from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
-from tidelog.mailboxes.iteration import Iteration
-from tidelog.mailboxes.types import Duration, duration_ms
+from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How, WorkerSettings
+from tidelog.mailboxes.iteration import Iteration, WorkerIterator
 from tidelog.transport.in_one_process import InOneProcess
-from tidelog.transport.retry import Retry
+from tidelog.wire.durations import Duration
 
 _log: Final = logging.getLogger("tidelog")
-DEFAULT_CONCURRENCY: Final = 8
-DEFAULT_LEASE: Final = timedelta(seconds=30)
-_MAX_CONCURRENCY: Final = 10_000
 
 
 class _HandlerTypeError(TypeError):
@@ -45,25 +40,7 @@ class WorkerOptions(TypedDict, total=False):
     prefetch: int
 
 
-class WorkerSettings:
-    """The options of a worker, checked."""
-
-    def __init__(
-        self, *, concurrency: int = DEFAULT_CONCURRENCY, lease: Duration = DEFAULT_LEASE, prefetch: int = 0
-    ) -> None:
-        """Check the options. Raises ValueError if one is out of range."""
-        self.concurrency = concurrency
-        self.prefetch = prefetch
-        self.lease_s = duration_ms("lease", lease) / 1_000
-        if not 1 <= concurrency <= _MAX_CONCURRENCY:
-            raise ValueError(f"concurrency is {concurrency}, expected 1 to {_MAX_CONCURRENCY}")
-        if not 0 <= self.prefetch <= _MAX_CONCURRENCY:
-            raise ValueError(f"prefetch is {prefetch}, expected 0 to {_MAX_CONCURRENCY}")
-        if self.lease_s < 0.01:
-            raise ValueError(f"the lease is {self.lease_s} s, expected at least 0.01")
-
-
-class AsyncMailboxWorker(InOneProcess):
+class AsyncMailboxWorker(InOneProcess, AsyncClosing):
     """Delivers messages under leases, from ``AsyncMailbox.worker``. ``MailboxWorker`` is its synchronous twin.
 
     ``async for delivery in worker`` processes one message after another. Each loop, and each call of ``aiter(worker)``,
@@ -89,11 +66,10 @@ class AsyncMailboxWorker(InOneProcess):
     fetched ahead. A worker that is collected without that leaves deliveries of ``anext(worker)`` to their leases.
     """
 
-    def __init__(self, mailbox: FeedMailbox, retry: Retry, **options: Unpack[WorkerOptions]) -> None:
+    def __init__(self, mailbox: FeedMailbox, **options: Unpack[WorkerOptions]) -> None:
         """Create the worker; does no I/O. Raises ValueError if an option is out of range."""
         self._feed: DeliveryFeed | None = None
         self._mailbox = mailbox
-        self._retry = retry
         self.settings = WorkerSettings(**options)
         self._is_closed = False
 
@@ -112,10 +88,8 @@ class AsyncMailboxWorker(InOneProcess):
                 raise ClosedError("the worker is closed: create a new one")
             mailbox = self._mailbox
             self._feed = DeliveryFeed(
-                mailbox, lambda wire, until_ms: AsyncDelivery(mailbox.name, wire, until_ms, mailbox), self._retry,
-                concurrency=self.settings.concurrency, prefetch=self.settings.prefetch, lease_s=self.settings.lease_s,
-            )  # fmt: skip
-            self._feed.start()
+                mailbox, lambda wire, until_ms: AsyncDelivery(mailbox.name, wire, until_ms, mailbox), self.settings
+            )
         return self._feed
 
     def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
@@ -144,22 +118,13 @@ class AsyncMailboxWorker(InOneProcess):
         self.feed()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     def __del__(self) -> None:
         if self._feed is not None and not self._is_closed:
             self._feed.close_soon()
 
 
-class _AsyncDeliveries:
-    """An iterator of a worker; see ``AsyncMailboxWorker``. It keeps its worker, which may have no other owner."""
-
-    def __init__(self, worker: AsyncMailboxWorker) -> None:
-        self._iteration: Iteration | None = None
-        self._worker = worker
+class _AsyncDeliveries(WorkerIterator[AsyncMailboxWorker]):
+    """An iterator of a worker; see ``AsyncMailboxWorker``."""
 
     def __aiter__(self) -> Self:
         return self
@@ -172,10 +137,6 @@ class _AsyncDeliveries:
             raise StopAsyncIteration
         self._iteration.hand_out(delivery)
         return delivery
-
-    def __del__(self) -> None:
-        if self._iteration is not None:
-            self._iteration.leave()
 
 
 async def run_handlers(

@@ -4,18 +4,18 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from tidelog.errors import ClosedError
-from tidelog.message import Message
 from tidelog.msgstream._backends.backend import Backend
 from tidelog.msgstream._backends.subscriptions import MarkT, Subscriptions
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
-from tidelog.msgstream._errors import EmptyPackError, NotSubscribedError, StreamStateError
+from tidelog.msgstream._errors import BadPositionError, EmptyPackError, NotSubscribedError, StreamStateError
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._reading import DeliveryT, PlaceT, Progress, Reading, StepReader
 from tidelog.msgstream._repack import (
     RepackFunc,
     checked_packs,
@@ -27,25 +27,6 @@ from tidelog.msgstream._repack import (
 from tidelog.msgstream._settings import StreamSettings
 
 MessageIds = Mapping[str, Sequence[bytes]]
-PlaceT = TypeVar("PlaceT")
-DeliveryT = TypeVar("DeliveryT")
-DeliveryT_co = TypeVar("DeliveryT_co", covariant=True)
-
-
-class StepReader(Protocol[DeliveryT_co]):
-    """Reads several channels, one delivery after another."""
-
-    async def step(self) -> DeliveryT_co:
-        """Wait for the next delivery and return it. Cancelling loses nothing.
-
-        Raises:
-            TidelogError: The channels cannot be read. The next call retries.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Stop reading."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +55,8 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         self._repack_func: RepackFunc | None = None
         # Channels to send to, in the order of as_producer, which determines their indexes.
         self._produced: list[str] = []
-        # Where each channel continues after the packs handed out; None until a seek sets it.
-        self._places: dict[str, PlaceT | None] = {}
-        # Position that the last pack commits once it is handled.
-        self._unsaved: Mapping[str, MarkT] = {}
-        self._reader: StepReader[DeliveryT] | None = None
-        self._step: asyncio.Task[DeliveryT] | None = None
+        self._progress: Progress[PlaceT, MarkT] = Progress(tools.subscriptions, self._mark_of)
+        self._reading: Reading[DeliveryT] = Reading()
         # Held while subscriptions change, which involves awaits.
         self._changing = asyncio.Lock()
         self._is_started = False
@@ -93,7 +70,7 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         if self._is_closed:
             return
         self._is_closed = True
-        await self._stop_reading()
+        await self._reading.stop()
         if self.sub_name:
             await self._subscriptions.flush(self.sub_name)
 
@@ -112,9 +89,9 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         self._check_open()
         begin = SubscriptionPosition(position)
         async with self._changing:
-            self._check_subscription(sub_name)
+            _check_subscription(self.sub_name, sub_name)
             names = await self._backend.resolve(_names(channels))
-            new = list(dict.fromkeys(name for name in names if name not in self._places))
+            new = list(dict.fromkeys(name for name in names if name not in self._progress.places))
             if not new:
                 return
             try:
@@ -124,8 +101,8 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
                 raise
             # Ordering: before reading stops, because a waiting consumer restarts at once.
             self.sub_name = sub_name
-            self._places |= places
-            await self._stop_reading()
+            self._progress.places |= places
+            await self._reading.stop()
 
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
         self._repack_func = repack_func
@@ -143,22 +120,24 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
             packs = default_repack(pack.msgs, indexes, len(channels))
         else:
             packs = checked_packs(self._repack_func(pack.msgs, indexes), len(channels))
-        return await self._send({channels[index]: part for index, part in packs.items() if not part.is_empty})
+        return await self._append({channels[index]: part for index, part in packs.items() if not part.is_empty})
 
     async def broadcast(self, pack: MsgPack | None) -> MessageIds:
         self._check_open()
         channels = self._producers()
         if pack is None or is_empty(pack):
             raise EmptyPackError("the pack to broadcast has no messages: expected at least one message")
-        return await self._send(dict.fromkeys(channels, pack))
+        return await self._append(dict.fromkeys(channels, pack))
 
     async def consume(self) -> MsgPack:
-        await self._save_progress()
+        if not self._is_closed:
+            await self._progress.save(self.sub_name)
         while True:
             self._check_open()
-            reader = self._reader or self._begin_reading()
+            reader = self._reading.reader or self._begin_reading()
             if not self._has_next():
-                await self._receive(reader)
+                if (delivery := await self._reading.receive(reader)) is not None:
+                    self._take(delivery)
             elif (pack := await self._take_next()) is not None:
                 return pack
 
@@ -166,10 +145,18 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         self._check_open()
         async with self._changing:
             wanted = [(self._subscribed(position), position) for position in positions]
-            places = await self._sought_places(wanted, include_message=include_message)
+            places = dict(await self._latest({channel for channel, _ in wanted}))
+            latest = dict(places)
+            for channel, position in wanted:
+                try:
+                    places[channel] = self._sought_place(position, latest[channel], include_message=include_message)
+                except BadPositionError:
+                    if not self.settings.ignore_bad_positions:
+                        raise
+                    places[channel] = latest[channel]
             # Ordering: before reading stops, because a waiting consumer restarts at once.
-            self._handed_out(places)
-            await self._stop_reading()
+            self._progress.handed_out(places)
+            await self._reading.stop()
 
     async def get_latest_msg_id(self, channel: str) -> bytes:
         self._check_open()
@@ -190,9 +177,14 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
                 raise
             yield pack
 
+    @property
     @abstractmethod
-    async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, PlaceT]:
-        """Return the first or the present place of each channel."""
+    def _earliest(self) -> PlaceT:
+        """The place before the first available message."""
+
+    @abstractmethod
+    async def _latest(self, channels: Iterable[str]) -> Mapping[str, PlaceT]:
+        """Return the present place of each channel: after its last message."""
 
     @abstractmethod
     def _place_of(self, mark: MarkT) -> PlaceT:
@@ -203,10 +195,8 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         """Return what a subscription stores of a place."""
 
     @abstractmethod
-    async def _sought_places(
-        self, wanted: Sequence[tuple[str, MsgPosition]], *, include_message: bool
-    ) -> Mapping[str, PlaceT]:
-        """Return the place of each position, by channel. Raises BadPositionError."""
+    def _sought_place(self, position: MsgPosition, latest: PlaceT, *, include_message: bool) -> PlaceT:
+        """Return the place of a position on a channel with this present place. Raises BadPositionError."""
 
     @abstractmethod
     def _open(self, places: Mapping[str, PlaceT]) -> StepReader[DeliveryT]:
@@ -222,15 +212,10 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
 
     @abstractmethod
     async def _take_next(self) -> MsgPack | None:
-        """Return the complete pack, after recording its end positions with ``_handed_out``.
+        """Return the complete pack, after recording its end positions in the progress.
 
         None if another task took it meanwhile, or a seek has moved the position. A pack that cannot be decoded stays.
         """
-
-    def _handed_out(self, places: Mapping[str, PlaceT]) -> None:
-        """Record where channels continue: after the pack being handed out, or elsewhere after a seek."""
-        self._places |= places
-        self._unsaved = {**self._unsaved, **{channel: self._mark_of(place) for channel, place in places.items()}}
 
     async def _release(self, sub_name: str, channels: Sequence[str]) -> None:
         """Release what a subscription holds of channels that ``as_consumer`` did not complete."""
@@ -245,21 +230,15 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
         if position is SubscriptionPosition.UNKNOWN:
             return places | dict.fromkeys(new)
         if new:
-            first = await self._beginning(position, new)
+            is_first = position is SubscriptionPosition.EARLIEST
+            first = dict.fromkeys(new, self._earliest) if is_first else await self._latest(new)
             await self._subscriptions.begin(sub_name, {name: self._mark_of(place) for name, place in first.items()})
             places |= first
         return {name: places[name] for name in channels}
 
-    async def _send(self, packs: Mapping[str, MsgPack]) -> MessageIds:
-        """Encode the pack of each channel, each once, and append them."""
-        parts: dict[int, Sequence[Message]] = {}
-        for pack in packs.values():
-            if id(pack) not in parts:
-                parts[id(pack)] = encoded(pack, self.settings.max_message_bytes)
-        return await self._append({channel: parts[id(pack)] for channel, pack in packs.items()}, packs)
-
-    async def _append(self, parts: Mapping[str, Sequence[Message]], packs: Mapping[str, MsgPack]) -> MessageIds:
-        """Append the encoded messages of packs."""
+    async def _append(self, packs: Mapping[str, MsgPack]) -> MessageIds:
+        """Encode the pack of each channel, and append them."""
+        parts = encoded(packs, self.settings.max_message_bytes)
         return await self._backend.append(parts) if parts else {}
 
     def _producers(self) -> Sequence[str]:
@@ -274,75 +253,17 @@ class BaseStream(AsyncMsgStream, Generic[PlaceT, MarkT, DeliveryT]):
     def _begin_reading(self) -> StepReader[DeliveryT]:
         if not self._is_started:
             raise StreamStateError("the stream was not started: call start, or use it with async with")
-        if not self._places:
-            raise StreamStateError("the stream has no consumers: call as_consumer with the channels first")
-        places = {name: place for name, place in self._places.items() if place is not None}
-        if len(places) < len(self._places):
-            missing = ", ".join(name for name in self._places if name not in places)
-            raise StreamStateError(
-                f"the stream has no position on {missing}: seek there, or subscribe at earliest or latest"
-            )
-        self._reader = self._open(places)
-        return self._reader
-
-    async def _receive(self, reader: StepReader[DeliveryT]) -> None:
-        """Wait for the next delivery and add it; return without one if reading was stopped meanwhile.
-
-        Why a task: waiting callers can be cancelled, and several can wait; the delivery is for the next caller.
-        """
-        step = self._step
-        if step is None:
-            step = self._step = asyncio.create_task(reader.step(), name="tidelog-msgstream")
-        await asyncio.wait((step,))
-        if self._step is not step:
-            return
-        self._step = None
-        if not step.cancelled():
-            self._take(step.result())
-
-    async def _stop_reading(self) -> None:
-        """Discard what was received and not handed out."""
-        reader, self._reader = self._reader, None
-        step, self._step = self._step, None
-        try:
-            if step is not None:
-                step.cancel()
-                await asyncio.wait((step,))
-                if not step.cancelled():
-                    # Retrieved because asyncio logs unretrieved exceptions; the next step fails again.
-                    step.exception()
-        finally:
-            # Also if this is cancelled: the reader has no other owner.
-            if reader is not None:
-                await reader.aclose()
-
-    async def _save_progress(self) -> None:
-        """Commit what was handed out before."""
-        if self._unsaved and not self._is_closed:
-            unsaved, self._unsaved = self._unsaved, {}
-            try:
-                await self._subscriptions.save(self.sub_name, unsaved)
-            except BaseException:
-                self._unsaved = {**unsaved, **self._unsaved}
-                raise
-
-    def _check_subscription(self, sub_name: str) -> None:
-        if not sub_name:
-            raise StreamStateError("the name of the subscription is empty: pass a name")
-        if self.sub_name and sub_name != self.sub_name:
-            raise StreamStateError(
-                f"the stream has the subscription {self.sub_name!r}, expected the same: use another stream for "
-                f"{sub_name!r}"
-            )
+        reader = self._reading.reader = self._open(self._progress.known())
+        return reader
 
     def _subscribed(self, position: MsgPosition) -> str:
         """Return the full name of the position's channel. Raises NotSubscribedError."""
         for name in (position.channel_name, f"{position.channel_name}/0"):
-            if name in self._places:
+            if name in self._progress.places:
                 return name
         raise NotSubscribedError(
             f"the stream does not consume {position.channel_name!r}: expected one of "
-            f"{', '.join(self._places) or 'no channel'}; call as_consumer with it first",
+            f"{', '.join(self._progress.places) or 'no channel'}; call as_consumer with it first",
             values={"channel": position.channel_name},
         )
 
@@ -352,3 +273,13 @@ def _names(channels: Iterable[str]) -> list[str]:
     if isinstance(channels, str):
         raise TypeError(f"channels is the string {channels!r}, expected several names: [{channels!r}]")
     return list(channels)
+
+
+def _check_subscription(present: str, sub_name: str) -> None:
+    """Check the name of a subscription against that of the stream. Raises StreamStateError."""
+    if not sub_name:
+        raise StreamStateError("the name of the subscription is empty: pass a name")
+    if present and sub_name != present:
+        raise StreamStateError(
+            f"the stream has the subscription {present!r}, expected the same: use another stream for {sub_name!r}"
+        )

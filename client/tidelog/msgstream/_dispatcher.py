@@ -3,13 +3,23 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from typing import Final
 
 from tidelog.msgstream._errors import MalformedMessageError, UnknownMsgTypeError
-from tidelog.msgstream._messages import TsMsg, class_of_type
-from tidelog.msgstream._msg_type import MsgType, known_type
+from tidelog.msgstream._generated_messages import BODIES, GeneralMsg
+from tidelog.msgstream._generated_types import MsgType
+from tidelog.msgstream._messages import ProtoMsg, TsMsg
+from tidelog.msgstream._msg_type import known_type
 
 UnmarshalFunc = Callable[[object], TsMsg]
 """Decodes a message from its argument: bytes, or whatever the dispatcher's caller passes."""
+
+_CLASS_OF_TYPE: Final[dict[int, type[ProtoMsg]]] = {int(kind): body for body in BODIES for kind in body.TYPES}
+
+
+def class_of_type(msg_type: MsgType | int) -> type[ProtoMsg]:
+    """Return the class of messages of this type; GeneralMsg if the type has no body of its own."""
+    return _CLASS_OF_TYPE.get(int(msg_type), GeneralMsg)
 
 
 class UnmarshalDispatcher:

@@ -2,15 +2,39 @@
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.msgstream._factories import AsyncMsgStreamFactory
-from tidelog.msgstream._sync_stream import MsgStream
+from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.subscriptions import SubscriptionStore
+from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
+from tidelog.msgstream._factories import (
+    AsyncMemMsgStreamFactory,
+    AsyncMsgStreamFactory,
+    AsyncRmqMsgStreamFactory,
+    Capabilities,
+)
+from tidelog.msgstream._generated_stream import MsgStream
+from tidelog.read.reader_events import OnEvent
+from tidelog.sync.client import Client
+from tidelog.sync.cluster import inner_of
 from tidelog.transport.background import background
 
 
-class MsgStreamFactoryCalls:
-    """Calls of ``AsyncMsgStreamFactory``, run on the background event loop."""
+class MsgStreamFactory:
+    """Creates streams on one broker. Derive from it for another kind of broker.
+
+    Attributes:
+        capabilities: What the broker can do.
+    """
 
     _factory: AsyncMsgStreamFactory
+
+    def __init__(self, factory: AsyncMsgStreamFactory) -> None:
+        """Run the calls of ``factory``; does no I/O."""
+        self._factory = factory
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker can do."""
+        return self._factory.capabilities
 
     def set_params(self, params: Mapping[str, object]) -> None:
         """Change settings of streams created from now on; the names are those of StreamSettings.
@@ -38,3 +62,36 @@ class MsgStreamFactoryCalls:
             InvalidRequestError: ``channels`` lists some, but not all, vchannels of a channel. Nothing was destroyed.
         """
         background.run(self._factory.dispose(channels, sub_name, destroys_channels=destroys_channels))
+
+
+class RmqMsgStreamFactory(MsgStreamFactory):
+    """Creates streams on a Tidelog server. Channels are existing vchannels.
+
+    See ``AsyncRmqMsgStreamFactory``.
+    """
+
+    _factory: AsyncRmqMsgStreamFactory
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        subscriptions: SubscriptionStore | None = None,
+        unmarshal_factory: UnmarshalDispatcherFactory | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self._factory = AsyncRmqMsgStreamFactory(
+            inner_of(client), subscriptions=subscriptions, unmarshal_factory=unmarshal_factory, on_event=on_event
+        )
+
+
+class MemMsgStreamFactory(MsgStreamFactory):
+    """Creates streams on a broker in memory, which also stores their subscriptions.
+
+    See ``AsyncMemMsgStreamFactory``.
+    """
+
+    _factory: AsyncMemMsgStreamFactory
+
+    def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
+        self._factory = AsyncMemMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory)

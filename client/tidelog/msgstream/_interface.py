@@ -1,10 +1,10 @@
-"""The interface of message streams; ``_sync_stream`` has its synchronous twin."""
+"""The interface of message streams."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 from tidelog.errors import TidelogError
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
@@ -28,16 +28,16 @@ class SubscriptionPosition(StrEnum):
 class AsyncMsgStream(ABC):
     """Sends packs of typed messages to channels, and receives packs from channels.
 
-    One stream can do both. Use it from one event loop; several tasks may use it at the same time, and each pack goes
-    to one consumer. ``async with`` starts it, and closes it at the end of the block.
+    One stream can do both. It belongs to one event loop, which for a synchronous stream is that of the synchronous
+    clients: any thread may use it. Several callers may use it at the same time, and each pack goes to one consumer.
+    ``async with`` starts it, and closes it at the end of the block. A repack function and the templates of the
+    dispatcher run on the event loop, so they must not block or use a synchronous client.
 
     Attributes:
         dispatcher: Decodes received messages; add templates for custom types.
     """
 
     dispatcher: UnmarshalDispatcher
-    # Whether an open stream works on after its event loop was replaced by another one.
-    _survives_pause: ClassVar[bool] = True
 
     @abstractmethod
     async def start(self) -> None:
@@ -172,6 +172,10 @@ class AsyncMsgStream(ABC):
     @abstractmethod
     def chan(self) -> AsyncIterator[MsgPack]:
         """Return an iterator that yields packs, as ``consume`` returns them, until the stream is closed."""
+
+    async def pause(self) -> bool:
+        """Return whether the stream works on after its event loop was replaced by another one, in a fork."""
+        return True
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -1,4 +1,4 @@
-"""Typed messages: the base class, and one class per kind of body.
+"""Typed messages: their base classes. ``make proto`` writes a class per kind of body.
 
 Every class is a dataclass. Its fields beyond those of TsMsg are those of a message in
 proto/tidelog/v1/message_stream.proto, where they are documented.
@@ -13,11 +13,9 @@ from google.protobuf.message import DecodeError, Message
 
 from tidelog.msgstream._errors import MalformedMessageError
 from tidelog.msgstream._field_copier import Copier, copier
-from tidelog.msgstream._msg_type import MsgType
+from tidelog.msgstream._generated_types import MsgType
 from tidelog.msgstream._position import FoundT, MsgPosition, PositionSource
 from tidelog.v1 import message_stream_pb2 as pb
-
-_T: Final = MsgType
 
 
 class _Received:
@@ -175,23 +173,12 @@ _COMMON: Final = {"type", "position", *_BASE_FIELDS}
 _copy_base: Final = copier(TsMsg, pb.StreamMessageBase, _BASE_FIELDS)
 
 
-@dataclass(kw_only=True)
-class InsertMsg(ProtoMsg):
-    """Rows for a collection. ``hash_keys`` and the columns have one element per row; a column may be empty."""
+class Columns:
+    """The rows of an insert, in columns."""
 
-    TYPES = frozenset({_T.INSERT})
-    BODY = pb.InsertBody
-
-    type: MsgType | int = _T.INSERT
-    database_name: str = ""
-    collection_name: str = ""
-    partition_name: str = ""
-    collection_id: int = 0
-    partition_id: int = 0
-    segment_id: int = 0
-    timestamps: list[int] = field(default_factory=list)
-    row_ids: list[int] = field(default_factory=list)
-    row_data: list[bytes] = field(default_factory=list)
+    timestamps: list[int]
+    row_ids: list[int]
+    row_data: list[bytes]
 
     @property
     def row_count(self) -> int:
@@ -203,221 +190,3 @@ class InsertMsg(ProtoMsg):
         """Length of each column that is not empty; all equal in a message that can be sent."""
         columns = (("timestamps", self.timestamps), ("row_ids", self.row_ids), ("row_data", self.row_data))
         return {name: len(column) for name, column in columns if len(column)}
-
-
-@dataclass(kw_only=True)
-class DeleteMsg(ProtoMsg):
-    """Deletes rows from a collection, by their ids or by an expression."""
-
-    TYPES = frozenset({_T.DELETE})
-    BODY = pb.DeleteBody
-
-    type: MsgType | int = _T.DELETE
-    database_name: str = ""
-    collection_name: str = ""
-    partition_name: str = ""
-    collection_id: int = 0
-    partition_id: int = 0
-    timestamps: list[int] = field(default_factory=list)
-    row_ids: list[int] = field(default_factory=list)
-    expression: str = ""
-
-
-@dataclass(kw_only=True)
-class FlushMsg(ProtoMsg):
-    """Requests that collections or segments are persisted."""
-
-    TYPES = frozenset({_T.FLUSH})
-    BODY = pb.FlushBody
-
-    type: MsgType | int = _T.FLUSH
-    database_name: str = ""
-    collection_ids: list[int] = field(default_factory=list)
-    segment_ids: list[int] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class QueryMsg(ProtoMsg):
-    """Requests rows: ``SEARCH`` or ``RETRIEVE``."""
-
-    TYPES = frozenset({_T.SEARCH, _T.RETRIEVE})
-    BODY = pb.QueryBody
-
-    type: MsgType | int = _T.SEARCH
-    result_channel: str = ""
-    database_name: str = ""
-    collection_name: str = ""
-    collection_id: int = 0
-    partition_ids: list[int] = field(default_factory=list)
-    query: bytes = b""
-    placeholders: bytes = b""
-    output_field_ids: list[int] = field(default_factory=list)
-    travel_ts: int = 0
-    guarantee_ts: int = 0
-
-
-@dataclass(kw_only=True)
-class QueryResultMsg(ProtoMsg):
-    """Answers a query: ``SEARCH_RESULT``, ``RETRIEVE_RESULT``, or ``LEGACY_SEARCH_RESULT``."""
-
-    TYPES = frozenset({_T.SEARCH_RESULT, _T.RETRIEVE_RESULT, _T.LEGACY_SEARCH_RESULT})
-    BODY = pb.QueryResultBody
-
-    type: MsgType | int = _T.SEARCH_RESULT
-    request_id: int = 0
-    result_channel: str = ""
-    results: list[bytes] = field(default_factory=list)
-    segment_ids: list[int] = field(default_factory=list)
-    error: str = ""
-
-
-@dataclass(kw_only=True)
-class CollectionMsg(ProtoMsg):
-    """Defines, loads or requests a collection, depending on ``type``."""
-
-    TYPES = frozenset({
-        _T.CREATE_COLLECTION, _T.DROP_COLLECTION, _T.HAS_COLLECTION, _T.DESCRIBE_COLLECTION, _T.SHOW_COLLECTIONS,
-        _T.LOAD_COLLECTION, _T.RELEASE_COLLECTION,
-    })  # fmt: skip
-    BODY = pb.CollectionBody
-
-    database_name: str = ""
-    database_id: int = 0
-    collection_name: str = ""
-    collection_id: int = 0
-    schema: bytes = b""
-    virtual_channels: list[str] = field(default_factory=list)
-    physical_channels: list[str] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class AliasMsg(ProtoMsg):
-    """Defines an alias of a collection; ``type`` selects the operation."""
-
-    TYPES = frozenset({_T.CREATE_ALIAS, _T.DROP_ALIAS, _T.ALTER_ALIAS})
-    BODY = pb.AliasBody
-
-    database_name: str = ""
-    collection_name: str = ""
-    alias: str = ""
-
-
-@dataclass(kw_only=True)
-class PartitionMsg(ProtoMsg):
-    """Defines, loads or requests partitions of a collection, depending on ``type``."""
-
-    TYPES = frozenset({
-        _T.CREATE_PARTITION, _T.DROP_PARTITION, _T.HAS_PARTITION, _T.DESCRIBE_PARTITION, _T.SHOW_PARTITIONS,
-        _T.LOAD_PARTITIONS, _T.RELEASE_PARTITIONS,
-    })  # fmt: skip
-    BODY = pb.PartitionBody
-
-    database_name: str = ""
-    collection_name: str = ""
-    collection_id: int = 0
-    partition_names: list[str] = field(default_factory=list)
-    partition_ids: list[int] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class SegmentMsg(ProtoMsg):
-    """Describes segments of a collection; ``type`` selects the operation."""
-
-    TYPES = frozenset({
-        _T.SHOW_SEGMENTS, _T.DESCRIBE_SEGMENT, _T.LOAD_SEGMENTS, _T.RELEASE_SEGMENTS, _T.HANDOFF_SEGMENTS,
-        _T.LOAD_BALANCE_SEGMENTS, _T.SEGMENT_INFO, _T.ALLOCATE_SEGMENT, _T.SEGMENT_FLUSH_DONE,
-    })  # fmt: skip
-    BODY = pb.SegmentBody
-
-    collection_id: int = 0
-    partition_id: int = 0
-    segment_ids: list[int] = field(default_factory=list)
-    source_node_id: int = 0
-    target_node_id: int = 0
-    info: bytes = b""
-
-
-@dataclass(kw_only=True)
-class IndexMsg(ProtoMsg):
-    """Defines, loads or requests an index, depending on ``type``."""
-
-    TYPES = frozenset({
-        _T.CREATE_INDEX, _T.DESCRIBE_INDEX, _T.DROP_INDEX, _T.GET_INDEX_STATE, _T.GET_INDEX_BUILD_PROGRESS,
-        _T.LOAD_INDEX,
-    })  # fmt: skip
-    BODY = pb.IndexBody
-
-    database_name: str = ""
-    collection_name: str = ""
-    collection_id: int = 0
-    segment_id: int = 0
-    field_name: str = ""
-    field_id: int = 0
-    index_name: str = ""
-    index_id: int = 0
-    parameters: dict[str, str] = field(default_factory=dict)
-    paths: list[str] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class WatchMsg(ProtoMsg):
-    """Instructs a node to start or stop reading channels, depending on ``type``."""
-
-    TYPES = frozenset({
-        _T.WATCH_DM_CHANNELS, _T.REMOVE_DM_CHANNELS, _T.WATCH_QUERY_CHANNELS, _T.REMOVE_QUERY_CHANNELS,
-    })  # fmt: skip
-    BODY = pb.WatchBody
-
-    collection_id: int = 0
-    node_id: int = 0
-    channel_names: list[str] = field(default_factory=list)
-    result_channel: str = ""
-
-
-@dataclass(kw_only=True)
-class TimeTickMsg(ProtoMsg):
-    """States that its producer sends no further message with a smaller tick. Time-tick streams do not need it."""
-
-    TYPES = frozenset({_T.TIME_TICK, _T.DATA_NODE_TT})
-    BODY = pb.TimeTickBody
-
-    type: MsgType | int = _T.TIME_TICK
-    channel_name: str = ""
-
-
-@dataclass(kw_only=True)
-class StatisticsMsg(ProtoMsg):
-    """Reports sizes of segments and other objects, depending on ``type``."""
-
-    TYPES = frozenset({
-        _T.SEGMENT_STATISTICS, _T.LEGACY_SEG_STATISTICS, _T.QUERY_NODE_STATS, _T.GET_COLLECTION_STATISTICS,
-        _T.GET_PARTITION_STATISTICS,
-    })  # fmt: skip
-    BODY = pb.StatisticsBody
-
-    segment_ids: list[int] = field(default_factory=list)
-    row_counts: list[int] = field(default_factory=list)
-    memory_bytes: list[int] = field(default_factory=list)
-    measures: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True)
-class GeneralMsg(ProtoMsg):
-    """A message of any type, with named strings and bytes: for types without their own body, and for custom types."""
-
-    BODY = pb.GeneralBody
-
-    fields: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-BODIES: Final[tuple[type[ProtoMsg], ...]] = (
-    InsertMsg, DeleteMsg, FlushMsg, QueryMsg, QueryResultMsg, CollectionMsg, AliasMsg, PartitionMsg, SegmentMsg,
-    IndexMsg, WatchMsg, TimeTickMsg, StatisticsMsg,
-)  # fmt: skip
-_CLASS_OF_TYPE: Final[dict[int, type[ProtoMsg]]] = {int(kind): body for body in BODIES for kind in body.TYPES}
-
-
-def class_of_type(msg_type: MsgType | int) -> type[ProtoMsg]:
-    """Return the class of messages of this type; GeneralMsg if the type has no body of its own."""
-    return _CLASS_OF_TYPE.get(int(msg_type), GeneralMsg)

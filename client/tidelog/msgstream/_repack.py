@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from tidelog.message import Message
 from tidelog.msgstream._errors import MalformedMessageError, MessageTooLargeError, RepackError
-from tidelog.msgstream._messages import InsertMsg, TsMsg
+from tidelog.msgstream._generated_messages import InsertMsg
+from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack, pack_of
 
 RepackFunc = Callable[[Sequence[TsMsg], Sequence[Sequence[int]]], Mapping[int, MsgPack]]
@@ -79,13 +80,15 @@ def checked_packs(packs: Mapping[int, MsgPack], channel_count: int) -> Mapping[i
     return packs
 
 
-def encoded(pack: MsgPack, max_message_bytes: int) -> list[Message]:
-    """Return the encoded messages of a pack.
+def encoded(packs: Mapping[str, MsgPack], max_message_bytes: int) -> dict[str, Sequence[Message]]:
+    """Return the encoded messages of the pack of each channel. A pack of several channels is encoded once.
 
     Raises:
         MalformedMessageError, MessageTooLargeError: A message cannot be sent.
     """
-    return [_encoded(msg, max_message_bytes) for msg in pack.msgs]
+    parts = {id(pack): pack for pack in packs.values()}
+    messages = {key: [_encoded(msg, max_message_bytes) for msg in pack.msgs] for key, pack in parts.items()}
+    return {channel: messages[id(pack)] for channel, pack in packs.items()}
 
 
 def is_empty(pack: object) -> bool:

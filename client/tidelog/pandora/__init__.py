@@ -1,109 +1,60 @@
 """Mailboxes with pandora's API: leased messages with delays, acknowledgements, and bodies in a blob store."""
 
-from tidelog.pandora._generated_memory import MemoryBlobStore, MemoryMessageStore
-from tidelog.pandora._generated_on_tidelog import TidelogBlobStore, TidelogMessageStore
-from tidelog.pandora._generated_server import Server
-from tidelog.pandora._generated_stores import BlobStore, MessageStore
-from tidelog.pandora.errors import (
-    MAX_SIZE,
-    ApiError,
-    BlobNotFoundError,
-    DuplicateMessageError,
-    InputTooShortError,
-    InvalidHeaderEncodingError,
-    InvalidMailBoxError,
-    InvalidStatusCodeError,
-    KeyTooShortError,
-    MessageTooBigError,
-    NilBodyError,
-    NoDataAvailableError,
-    NoMessagesError,
-    PandoraError,
-    ReceiverNotFoundError,
-    SenderNotFoundError,
-    StaleLockError,
-    UnableToChangeStatusError,
-)
-from tidelog.pandora.http_client import AsyncHttpClient, HttpClient
-from tidelog.pandora.keys import Key, KeyPrinter, KeyWriter, SHA1Key, SHA1KeyWriter, print_key_string
-from tidelog.pandora.memory import DEFAULT_GRACE_PERIOD, AsyncMemoryBlobStore, AsyncMemoryMessageStore
-from tidelog.pandora.message import (
-    DEFAULT_LEASE_TIME,
-    KEY_CLIENT_TIME,
-    KEY_LEASE_TIME,
-    KEY_RECEIVER,
-    KEY_SENDER,
-    MAX_MAILBOX_BYTES,
-    AckStatus,
-    Message,
-    check_mailbox,
-)
-from tidelog.pandora.on_tidelog import AsyncTidelogBlobStore, AsyncTidelogMessageStore
-from tidelog.pandora.server import AsyncServer
-from tidelog.pandora.stores import AsyncBlobStore, AsyncMessageStore
-from tidelog.pandora.times import format_time, parse_time
-from tidelog.pandora.values import Values, encode_values, parse_values
+from tidelog import _export
+from tidelog.pandora._generated_http_client import AsyncHttpClient as AsyncHttpClient
+from tidelog.pandora._generated_memory import AsyncMemoryBlobStore as AsyncMemoryBlobStore
+from tidelog.pandora._generated_memory import AsyncMemoryMessageStore as AsyncMemoryMessageStore
+from tidelog.pandora._generated_on_tidelog import TidelogBlobStore as TidelogBlobStore
+from tidelog.pandora._generated_on_tidelog import TidelogMessageStore as TidelogMessageStore
+from tidelog.pandora._generated_server import Server as Server
+from tidelog.pandora._generated_stores import BlobStore as BlobStore
+from tidelog.pandora._generated_stores import MessageStore as MessageStore
+from tidelog.pandora.errors import MAX_SIZE as MAX_SIZE
+from tidelog.pandora.errors import ApiError as ApiError
+from tidelog.pandora.errors import BlobNotFoundError as BlobNotFoundError
+from tidelog.pandora.errors import DuplicateMessageError as DuplicateMessageError
+from tidelog.pandora.errors import InputTooShortError as InputTooShortError
+from tidelog.pandora.errors import InvalidHeaderEncodingError as InvalidHeaderEncodingError
+from tidelog.pandora.errors import InvalidMailBoxError as InvalidMailBoxError
+from tidelog.pandora.errors import InvalidStatusCodeError as InvalidStatusCodeError
+from tidelog.pandora.errors import KeyTooShortError as KeyTooShortError
+from tidelog.pandora.errors import MessageTooBigError as MessageTooBigError
+from tidelog.pandora.errors import NilBodyError as NilBodyError
+from tidelog.pandora.errors import NoDataAvailableError as NoDataAvailableError
+from tidelog.pandora.errors import NoMessagesError as NoMessagesError
+from tidelog.pandora.errors import PandoraError as PandoraError
+from tidelog.pandora.errors import ReceiverNotFoundError as ReceiverNotFoundError
+from tidelog.pandora.errors import SenderNotFoundError as SenderNotFoundError
+from tidelog.pandora.errors import StaleLockError as StaleLockError
+from tidelog.pandora.errors import UnableToChangeStatusError as UnableToChangeStatusError
+from tidelog.pandora.http_client import HttpClient as HttpClient
+from tidelog.pandora.keys import Key as Key
+from tidelog.pandora.keys import KeyPrinter as KeyPrinter
+from tidelog.pandora.keys import KeyWriter as KeyWriter
+from tidelog.pandora.keys import SHA1Key as SHA1Key
+from tidelog.pandora.keys import SHA1KeyWriter as SHA1KeyWriter
+from tidelog.pandora.keys import print_key_string as print_key_string
+from tidelog.pandora.memory import DEFAULT_GRACE_PERIOD as DEFAULT_GRACE_PERIOD
+from tidelog.pandora.memory import MemoryBlobStore as MemoryBlobStore
+from tidelog.pandora.memory import MemoryMessageStore as MemoryMessageStore
+from tidelog.pandora.message import DEFAULT_LEASE_TIME as DEFAULT_LEASE_TIME
+from tidelog.pandora.message import KEY_CLIENT_TIME as KEY_CLIENT_TIME
+from tidelog.pandora.message import KEY_LEASE_TIME as KEY_LEASE_TIME
+from tidelog.pandora.message import KEY_RECEIVER as KEY_RECEIVER
+from tidelog.pandora.message import KEY_SENDER as KEY_SENDER
+from tidelog.pandora.message import MAX_MAILBOX_BYTES as MAX_MAILBOX_BYTES
+from tidelog.pandora.message import AckStatus as AckStatus
+from tidelog.pandora.message import Message as Message
+from tidelog.pandora.message import check_mailbox as check_mailbox
+from tidelog.pandora.on_tidelog import AsyncTidelogBlobStore as AsyncTidelogBlobStore
+from tidelog.pandora.on_tidelog import AsyncTidelogMessageStore as AsyncTidelogMessageStore
+from tidelog.pandora.server import AsyncServer as AsyncServer
+from tidelog.pandora.stores import AsyncBlobStore as AsyncBlobStore
+from tidelog.pandora.stores import AsyncMessageStore as AsyncMessageStore
+from tidelog.pandora.values import Values as Values
+from tidelog.pandora.values import encode_values as encode_values
+from tidelog.pandora.values import parse_values as parse_values
+from tidelog.pandora_formats.go_times import format_time as format_time
+from tidelog.pandora_formats.go_times import parse_time as parse_time
 
-__all__ = [
-    "DEFAULT_GRACE_PERIOD",
-    "DEFAULT_LEASE_TIME",
-    "KEY_CLIENT_TIME",
-    "KEY_LEASE_TIME",
-    "KEY_RECEIVER",
-    "KEY_SENDER",
-    "MAX_MAILBOX_BYTES",
-    "MAX_SIZE",
-    "AckStatus",
-    "ApiError",
-    "AsyncBlobStore",
-    "AsyncHttpClient",
-    "AsyncMemoryBlobStore",
-    "AsyncMemoryMessageStore",
-    "AsyncMessageStore",
-    "AsyncServer",
-    "AsyncTidelogBlobStore",
-    "AsyncTidelogMessageStore",
-    "BlobNotFoundError",
-    "BlobStore",
-    "DuplicateMessageError",
-    "HttpClient",
-    "InputTooShortError",
-    "InvalidHeaderEncodingError",
-    "InvalidMailBoxError",
-    "InvalidStatusCodeError",
-    "Key",
-    "KeyPrinter",
-    "KeyTooShortError",
-    "KeyWriter",
-    "MemoryBlobStore",
-    "MemoryMessageStore",
-    "Message",
-    "MessageStore",
-    "MessageTooBigError",
-    "NilBodyError",
-    "NoDataAvailableError",
-    "NoMessagesError",
-    "PandoraError",
-    "ReceiverNotFoundError",
-    "SHA1Key",
-    "SHA1KeyWriter",
-    "SenderNotFoundError",
-    "Server",
-    "StaleLockError",
-    "TidelogBlobStore",
-    "TidelogMessageStore",
-    "UnableToChangeStatusError",
-    "Values",
-    "check_mailbox",
-    "encode_values",
-    "format_time",
-    "parse_time",
-    "parse_values",
-    "print_key_string",
-]
-
-for _value in [globals()[name] for name in __all__]:
-    if isinstance(_value, type) and _value.__module__.startswith("tidelog."):
-        # Show the public import path in messages and documentation.
-        _value.__module__ = __name__
-del _value
+_export(globals(), __name__)

@@ -2,86 +2,61 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from secrets import token_bytes
-from threading import Lock
 
-from tidelog.pandora.keys import SHA1_BYTES, Key, SHA1Key
-from tidelog.pandora.memory import DEFAULT_GRACE_PERIOD
-from tidelog.pandora.memory_tables import BlobTable, MessageTable
-from tidelog.pandora.message import Message
-from tidelog.pandora.times import exact_time, utc_now
+from tidelog.pandora.keys import Key, SHA1Key
+from tidelog.pandora.memory import DEFAULT_GRACE_PERIOD, MemoryBlobStore, MemoryMessageStore
+from tidelog.pandora.message import Message, utc_now
 
 
-class MemoryBlobStore:
-    """Data in memory, see ``BlobStore``. Thread-safe.
+class AsyncMemoryBlobStore:
+    """Data in memory. Thread-safe.
 
-    Args:
-        clock: Returns the time, aware; the machine's clock by default.
-        grace_period: How long data without references is kept.
+    See ``MemoryBlobStore``.
     """
 
     def __init__(
         self, *, clock: Callable[[], datetime] = utc_now, grace_period: timedelta = DEFAULT_GRACE_PERIOD
     ) -> None:
-        self._clock = clock
-        self._table = BlobTable(grace_period)
-        self._lock = Lock()
+        self._store = MemoryBlobStore(clock=clock, grace_period=grace_period)
 
-    def put_data(self, data: bytes) -> SHA1Key:
+    async def put_data(self, data: bytes) -> SHA1Key:
         """Store data and return its SHA-1 key. See ``BlobStore.put_data``."""
-        with self._lock:
-            return self._table.put(data, self._clock())
+        return self._store.put_data(data)
 
-    def get_data(self, key: Key) -> bytes | None:
+    async def get_data(self, key: Key) -> bytes | None:
         """Return the data of a key; ``None`` if it is unknown. See ``BlobStore.get_data``."""
-        with self._lock:
-            return self._table.get(bytes(key.bytes()), self._clock())
+        return self._store.get_data(key)
 
-    def update_ref_count(self, key: Key, delta: int) -> None:
+    async def update_ref_count(self, key: Key, delta: int) -> None:
         """Add to the references of a key. See ``BlobStore.update_ref_count``."""
-        with self._lock:
-            self._table.update(bytes(key.bytes()), delta, self._clock())
+        self._store.update_ref_count(key, delta)
 
 
-class MemoryMessageStore:
-    """Mailboxes in memory, see ``MessageStore``. Thread-safe.
+class AsyncMemoryMessageStore:
+    """Mailboxes in memory. Thread-safe.
 
-    The ids of all messages are kept, also of confirmed ones, because a message is never accepted twice.
-
-    Args:
-        clock: Returns the time, aware; the machine's clock by default.
+    See ``MemoryMessageStore``.
     """
 
     def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._clock = clock
-        self._table = MessageTable()
-        self._lock = Lock()
+        self._store = MemoryMessageStore(clock=clock)
 
-    def enqueue(self, message: Message) -> None:
+    async def enqueue(self, message: Message) -> None:
         """Put a message into the mailbox of its receiver. See ``MessageStore.enqueue``."""
-        if message.send_when is not None:
-            exact_time(message.send_when)
-        with self._lock:
-            self._table.enqueue(message, self._clock())
+        self._store.enqueue(message)
 
-    def fetch_and_lock_latest(self, receiver: str, lease: timedelta) -> Message:
+    async def fetch_and_lock_latest(self, receiver: str, lease: timedelta) -> Message:
         """Lease the message that was due first. See ``MessageStore.fetch_and_lock_latest``."""
-        with self._lock:
-            return self._table.fetch(receiver, lease, self._clock(), token_bytes(SHA1_BYTES))
+        return self._store.fetch_and_lock_latest(receiver, lease)
 
-    def ack(self, mid: Key, lid: Key, status: int) -> None:
+    async def ack(self, mid: Key, lid: Key, status: int) -> None:
         """Acknowledge a leased message. See ``MessageStore.ack``."""
-        with self._lock:
-            self._table.ack(bytes(mid.bytes()), bytes(lid.bytes()), status, self._clock())
+        self._store.ack(mid, lid, status)
 
-    def fetch_headers(self, receiver: str, received_after: datetime, limit: int = 10) -> list[Message]:
+    async def fetch_headers(self, receiver: str, received_after: datetime, limit: int = 10) -> list[Message]:
         """Return messages that could be fetched now. See ``MessageStore.fetch_headers``."""
-        exact_time(received_after)
-        with self._lock:
-            return self._table.headers(receiver, received_after, limit, self._clock())
+        return self._store.fetch_headers(receiver, received_after, limit)
 
-    def reenqueue(self, now: datetime) -> None:
+    async def reenqueue(self, now: datetime) -> None:
         """Release the leases that ended before ``now``. See ``MessageStore.reenqueue``."""
-        exact_time(now)
-        with self._lock:
-            self._table.release(min(now, self._clock()))
+        self._store.reenqueue(now)

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import NamedTuple
 
-from tidelog.errors import LockError, MailboxNotFoundError, PermissionDeniedError
-from tidelog.mailboxes.errors import BlobNotFoundError
+from tidelog.errors import BlobNotFoundError, LockError, MailboxNotFoundError, PermissionDeniedError
+from tidelog.mailboxes._generated_deliveries import Delivery
 from tidelog.mailboxes.types import MessageState
 from tidelog.pandora.errors import (
     NoMessagesError,
@@ -27,9 +27,8 @@ from tidelog.pandora.on_tidelog import (
     _outgoing,
     _set_times,
 )
-from tidelog.pandora.times import exact_time
+from tidelog.pandora_formats.go_times import exact_time
 from tidelog.sync.client import Client
-from tidelog.sync.mailbox import Delivery
 from tidelog.tick import LOGICAL_BITS, milliseconds
 
 

@@ -7,11 +7,10 @@ from tidelog.errors import TidelogError
 from tidelog.pandora._generated_stores import BlobStore, MessageStore
 from tidelog.pandora.errors import MAX_SIZE, BlobNotFoundError, NilBodyError, blob_not_found, message_too_big
 from tidelog.pandora.keys import Key, print_key_string
-from tidelog.pandora.message import DEFAULT_LEASE_TIME, AckStatus, Message, check_mailbox
+from tidelog.pandora.message import DEFAULT_LEASE_TIME, AckStatus, Message, check_mailbox, utc_now
 from tidelog.pandora.server import logger
-from tidelog.pandora.times import utc_now
 from tidelog.pandora.values import encode_values, parse_values, values_of
-from tidelog.wire.url_values import SERVER_FIELD
+from tidelog.pandora_formats.url_values import SERVER_FIELD
 
 
 class Server:

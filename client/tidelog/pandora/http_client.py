@@ -3,7 +3,6 @@
 Source: pandora's HTTP client, version of January 2020.
 """
 
-import asyncio
 import http.client
 import select
 import ssl
@@ -12,16 +11,16 @@ import weakref
 from collections import deque
 from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from tidelog._closing import Closing
 from tidelog.pandora.errors import InvalidStatusCodeError, NoDataAvailableError, invalid_status_code
 from tidelog.pandora.keys import Key, print_key_string
-from tidelog.pandora.message import KEY_CLIENT_TIME, KEY_LEASE_TIME, KEY_RECEIVER, KEY_SENDER
-from tidelog.pandora.times import format_time, utc_now
-from tidelog.pandora.values import Values, encode_values, parse_values
+from tidelog.pandora.message import KEY_CLIENT_TIME, KEY_LEASE_TIME, KEY_RECEIVER, KEY_SENDER, utc_now
+from tidelog.pandora.values import Values, encode_values, parse_values, values_of
+from tidelog.pandora_formats.go_times import format_duration, format_time
 from tidelog.wire.durations import check_seconds, seconds_of
-from tidelog.wire.go_times import format_duration
 
 Body = MutableMapping[str, str | Sequence[str]]
 """The fields of a message; a text is a field with one value."""
@@ -43,7 +42,7 @@ class _Idle(NamedTuple):
     connection: http.client.HTTPConnection
 
 
-class HttpClient:
+class HttpClient(Closing):
     """Sends, fetches and acknowledges messages by HTTP. Safe for concurrent calls: each has a connection of its own.
 
     A connection is used again for 5 seconds. ``close``, the end of a ``with`` block, or the end of the object closes
@@ -97,7 +96,7 @@ class HttpClient:
         body[KEY_SENDER] = sender
         body[KEY_RECEIVER] = receiver
         body[KEY_CLIENT_TIME] = format_time(utc_now())
-        answer = self._post("/send", {name: _list_of(value) for name, value in body.items()})
+        answer = self._post("/send", values_of(body))
         return answer.get("mid", [""])[0]
 
     def fetch(self, receiver: str, lock_for: timedelta) -> Values:
@@ -131,12 +130,6 @@ class HttpClient:
     def close(self) -> None:
         """Close the idle connections; later calls use new ones. Idempotent."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _post(self, endpoint: str, form: Values) -> Values:
         status, content = self._request(self._path + endpoint, encode_values(form))
@@ -183,46 +176,6 @@ class HttpClient:
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
 
 
-class AsyncHttpClient:
-    """``HttpClient`` with coroutines: each call runs in a thread. A cancelled call may still take place.
-
-    Args:
-        url, token, tls, timeout: See ``HttpClient``.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str = "",
-        tls: ssl.SSLContext | None = None,
-        timeout: timedelta = timedelta(seconds=30),
-    ) -> None:
-        self._client = HttpClient(url, token=token, tls=tls, timeout=timeout)
-
-    async def send(self, sender: str, receiver: str, delay: timedelta, body: Body) -> str:
-        """Send a body from one mailbox to another. See ``HttpClient.send``."""
-        return await asyncio.to_thread(self._client.send, sender, receiver, delay, body)
-
-    async def fetch(self, receiver: str, lock_for: timedelta) -> Values:
-        """Lease the message of a mailbox that was due first. See ``HttpClient.fetch``."""
-        return await asyncio.to_thread(self._client.fetch, receiver, lock_for)
-
-    async def ack(self, mid: Key | str, lid: Key | str, status: int) -> None:
-        """Acknowledge a leased message. See ``HttpClient.ack``."""
-        await asyncio.to_thread(self._client.ack, mid, lid, status)
-
-    async def close(self) -> None:
-        """Close the idle connections. See ``HttpClient.close``."""
-        self._client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
 def _close_all(idle: deque[_Idle]) -> None:
     while idle:
         idle.pop().connection.close()
@@ -237,10 +190,6 @@ def _is_readable(connection: http.client.HTTPConnection) -> bool:
 
 def _duration_text(duration: timedelta) -> str:
     return format_duration(duration // timedelta(microseconds=1) * 1_000)
-
-
-def _list_of(value: str | Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
 
 
 def _key_text(key: Key | str) -> str:

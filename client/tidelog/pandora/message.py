@@ -5,15 +5,15 @@ Source: pandora's API, version of January 2020.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Final, Self
 
 from tidelog.pandora.errors import InvalidHeaderEncodingError, InvalidMailBoxError
 from tidelog.pandora.keys import Key, print_key_string, sha1_key
-from tidelog.pandora.times import ZERO_TIME, exact_time, format_time, parse_time, utc_now
 from tidelog.pandora.values import Values, encode_values, values_of
-from tidelog.wire.url_values import STATUS_TEXTS, MailHeader
+from tidelog.pandora_formats.go_times import ZERO_TIME, exact_time, format_time, parse_time
+from tidelog.pandora_formats.url_values import STATUS_TEXTS, MailHeader
 
 KEY_SENDER: Final = "sender"
 """Field of a body with the sender's mailbox."""
@@ -166,6 +166,11 @@ class Message:
             _time_text(self.received_at), self.delivery_count, _time_text(self.send_when), self.valid_body(),
         )  # fmt: skip
         out.update(header.values())
+
+
+def utc_now() -> datetime:
+    """Return the time of the machine's clock."""
+    return datetime.now(UTC)
 
 
 def check_mailbox(name: str) -> None:

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 from tidelog.admin.mailbox_types import MailboxSettings
 from tidelog.client import AsyncClient
-from tidelog.errors import LockError, MailboxNotFoundError, PermissionDeniedError
+from tidelog.errors import BlobNotFoundError, LockError, MailboxNotFoundError, PermissionDeniedError
 from tidelog.mailboxes.deliveries import AsyncDelivery
-from tidelog.mailboxes.errors import BlobNotFoundError
 from tidelog.mailboxes.types import MessageState, OutgoingMessage, received_at
 from tidelog.pandora.errors import (
     NoMessagesError,
@@ -26,8 +25,8 @@ from tidelog.pandora.errors import (
 )
 from tidelog.pandora.keys import Key, SHA1Key, sha1_key
 from tidelog.pandora.message import AckStatus, Message, check_mailbox
-from tidelog.pandora.times import exact_time
 from tidelog.pandora.values import encode_values
+from tidelog.pandora_formats.go_times import exact_time
 from tidelog.tick import LOGICAL_BITS, milliseconds
 
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1_000

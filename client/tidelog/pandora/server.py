@@ -17,11 +17,10 @@ from tidelog.pandora.errors import (
     message_too_big,
 )
 from tidelog.pandora.keys import Key, print_key_string
-from tidelog.pandora.message import DEFAULT_LEASE_TIME, AckStatus, Message, check_mailbox
+from tidelog.pandora.message import DEFAULT_LEASE_TIME, AckStatus, Message, check_mailbox, utc_now
 from tidelog.pandora.stores import AsyncBlobStore, AsyncMessageStore
-from tidelog.pandora.times import utc_now
 from tidelog.pandora.values import encode_values, parse_values, values_of
-from tidelog.wire.url_values import SERVER_FIELD
+from tidelog.pandora_formats.url_values import SERVER_FIELD
 
 logger: Final = logging.getLogger("tidelog.pandora")
 

@@ -6,8 +6,8 @@ Bytes that are not valid UTF-8 are kept: each is the character that ``surrogatee
 from collections.abc import Mapping, Sequence
 
 from tidelog.pandora.errors import InvalidHeaderEncodingError
-from tidelog.wire import url_values
-from tidelog.wire.url_values import Values, parse_values
+from tidelog.pandora_formats import url_values
+from tidelog.pandora_formats.url_values import Values, parse_values
 
 __all__ = ["Values", "encode_values", "parse_values", "values_of"]
 

@@ -26,13 +26,15 @@ from tidelog.transport.transport import Transport
 
 _log: Final = logging.getLogger("tidelog")
 _Result = TypeVar("_Result")
+# Maximum number of vchannels that a line of the log names.
+_MAX_NAMES: Final = 5
 _FENCING: Final = (GroupFencedError, OwnershipLostError, NotOwnerError, UnauthenticatedError, PermissionDeniedError)
 
 
 class ReaderWatch:
-    """The state of one reader, which may have several links to the server: a consumer has a scan and a member stream.
+    """The state of one reader, which may have several links to the server: a consumer has scans and a member stream.
 
-    The reader waits while one of its links does. Lives on the event loop of its client.
+    The reader waits, or lags, while one of its links does. Lives on the event loop of its client.
 
     Attributes:
         state: The state reported last; None before the first response.
@@ -45,6 +47,7 @@ class ReaderWatch:
         # For each link without its server, the reason.
         self._lost: dict[object, TidelogError] = {}
         self._lost_since_s = 0.0
+        self._lagging: set[object] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._has_logged = False
         # Upper bound of how far this machine's clock is ahead of the log's, from the watermarks so far.
@@ -80,7 +83,8 @@ class ReaderWatch:
         return next(iter(self._lost.values()), None)
 
     def closed(self, link: object) -> None:
-        """Record that ``link`` has ended, possibly while it waited."""
+        """Record that ``link`` has ended, possibly while it waited or lagged."""
+        self._lagging.discard(link)
         if self._lost.pop(link, None) is not None and not self._lost:
             self._stop_timer()
 
@@ -96,10 +100,27 @@ class ReaderWatch:
             names = self._vchannels if vchannels is None else tuple(vchannels)
             self._report(ReaderEvent("fenced", names, error))
 
-    def reached(self, last_tick: int, watermark: int) -> None:
+    def slow(self, group: str, vchannels: Sequence[str], *, handling_s: float, lost_in_s: float) -> None:
+        """Report that the caller of a consumer of ``group`` keeps vchannels for which another member waits.
+
+        Args:
+            group: The group.
+            vchannels: The vchannels.
+            handling_s: Time since the last delivery, in seconds.
+            lost_in_s: Time until the first vchannel is lost, in seconds.
+        """
+        _log.warning(
+            "a consumer of group %s delivered its last batch %.1f s ago, and another member waits for %s: that member "
+            "gets them in %.1f s, with all messages that are not committed, unless the next batch is requested before",
+            group, handling_s, ", ".join(vchannels[:_MAX_NAMES]), lost_in_s,
+        )  # fmt: skip
+        self._tell(ReaderEvent("slow", tuple(vchannels), handling_s=handling_s, lost_in_s=lost_in_s))
+
+    def reached(self, link: object, last_tick: int, watermark: int) -> None:
         """Record the progress of a following reader.
 
         Args:
+            link: The link that has received a response.
             last_tick: The last tick of a response; 0 if it has no messages.
             watermark: The response's watermark; 0 if it has no watermark.
         """
@@ -111,10 +132,14 @@ class ReaderWatch:
         if not tick:
             return
         lag_s = (now_ms - (self._ahead_ms or 0) - (tick >> LOGICAL_BITS)) / 1_000
-        if lag_s > LAGGING_AFTER_S and self.state == "connected":
-            self._report(ReaderEvent("lagging", self._vchannels, lag_s=lag_s))
-        elif lag_s <= LAGGING_AFTER_S and self.state == "lagging":
-            self._report(ReaderEvent("connected", self._vchannels))
+        if lag_s > LAGGING_AFTER_S:
+            self._lagging.add(link)
+            if self.state == "connected":
+                self._report(ReaderEvent("lagging", self._vchannels, lag_s=lag_s))
+        else:
+            self._lagging.discard(link)
+            if self.state == "lagging" and not self._lagging:
+                self._report(ReaderEvent("connected", self._vchannels))
 
     def _found(self) -> None:
         """Record that no link waits any more."""
@@ -151,6 +176,9 @@ class ReaderWatch:
 
     def _report(self, event: ReaderEvent) -> None:
         self.state = event.state
+        self._tell(event)
+
+    def _tell(self, event: ReaderEvent) -> None:
         if self._on_event is None:
             return
         try:

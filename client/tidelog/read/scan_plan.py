@@ -1,15 +1,17 @@
-"""Options and plans of scans."""
+"""Options and arguments of scans."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from tidelog.read import protocol as _requests
+from tidelog.read.channel_patterns import ChannelPattern
 from tidelog.read.positions import EARLIEST, At, End, Positions, Start, position, positions_of
 from tidelog.read.reader_events import OnEvent
 from tidelog.tick import LOGICAL_BITS
 from tidelog.v1 import wal_service_pb2
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
+from tidelog.wire.key_filter import KeyFilter
 
 DEFAULT_RESPONSE_BYTES: Final = 1 << 20
 
@@ -22,6 +24,8 @@ class ScanOptions(TypedDict, total=False):
         hides_broadcasts: With ``types``: omit broadcasts of other types as well; default False.
         tick_gt: Deliver only messages with a greater tick.
         tick_gte: Deliver only messages with this tick or a greater one.
+        key: Deliver only messages with this key. The client selects them: the server sends all.
+        key_prefix: As ``key``, for keys that begin with this; the empty prefix selects each message with a key.
         max_response_bytes: Approximate maximum size of a response, up to 4 MiB; default 1 MiB.
         watermark_interval_s: Maximum interval between watermarks of a following scan, 0.01 to 60 s; default 0.2.
         on_event: Called with each ReaderEvent of the scan; default None.
@@ -34,8 +38,10 @@ class ScanOptions(TypedDict, total=False):
     hides_broadcasts: bool
     tick_gt: int | None
     tick_gte: int | None
+    key: bytes | None
+    key_prefix: bytes | None
     max_response_bytes: int
-    watermark_interval_s: float
+    watermark_interval_s: Duration
     on_event: OnEvent | None
     created_ticks: Mapping[str, int] | None
 
@@ -48,12 +54,14 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanArguments:
     """The checked arguments of a scan.
 
     Attributes:
         start: Start on all vchannels; not used if ``positions`` is set.
         positions: For each vchannel the tick after which the scan begins; None if all start alike.
+        patterns: Patterns that the scan was given; channels that match one may lack a position.
+        keys: Which messages of the server's to deliver, by key; None for all.
     """
 
     start: At
@@ -64,9 +72,11 @@ class ScanPlan:
     watermark_interval_ms: int
     on_event: OnEvent | None = None
     created_ticks: Mapping[str, int] = field(default_factory=dict)
+    patterns: tuple[ChannelPattern, ...] = ()
+    keys: KeyFilter | None = None
 
 
-def scan_plan(
+def scan_arguments(
     start: Start | Positions,
     until: End,
     *,
@@ -74,17 +84,19 @@ def scan_plan(
     hides_broadcasts: bool = False,
     tick_gt: int | None = None,
     tick_gte: int | None = None,
+    key: bytes | None = None,
+    key_prefix: bytes | None = None,
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES,
-    watermark_interval_s: float = 0.2,
+    watermark_interval_s: Duration = 0.2,
     on_event: OnEvent | None = None,
     created_ticks: Mapping[str, int] | None = None,
-) -> ScanPlan:
-    """Return the plan of a scan.
+) -> ScanArguments:
+    """Return the checked arguments of a scan.
 
     Raises:
-        ValueError: ``start`` is an end, ``until`` is a start, ``types`` is empty, or ``hides_broadcasts`` is set
-            without ``types``.
-        TypeError: ``start`` or ``until`` is not a position.
+        ValueError: ``start`` is an end, ``until`` is a start, ``types`` is empty, ``hides_broadcasts`` is set
+            without ``types``, or both ``key`` and ``key_prefix`` are set.
+        TypeError: ``start`` or ``until`` is not a position, or a key is not bytes.
     """
     if types is not None and not types:
         raise ValueError("types is empty, so no message could pass: omit it for all types")
@@ -99,7 +111,8 @@ def scan_plan(
     )
     interval_ms = round(check_seconds("watermark_interval_s", watermark_interval_s) * 1000)
     created = dict(created_ticks or {})
-    return ScanPlan(begin, positions, end, filters, max_response_bytes, interval_ms, on_event, created)
+    keys = KeyFilter.of(key, key_prefix)
+    return ScanArguments(begin, positions, end, filters, max_response_bytes, interval_ms, on_event, created, keys=keys)
 
 
 def floor_tick(start: At) -> int:

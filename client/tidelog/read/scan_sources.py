@@ -1,13 +1,14 @@
 """The vchannels of a scan: begin, progress and resume position of each."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from tidelog.errors import InvalidRequestError
 from tidelog.read import protocol as _requests
 from tidelog.read.positions import EARLIEST, At
-from tidelog.read.scan_plan import ScanPlan, floor_tick
+from tidelog.read.scan_plan import ScanArguments, floor_tick
 from tidelog.tick import Tick
 from tidelog.v1 import wal_service_pb2
 
@@ -49,6 +50,8 @@ class Source:
     delivered_tick: int = 0
     # Creation tick of the channel; 0 until the server has answered. The scan never continues in another channel.
     created_tick: int = 0
+    # Whether its batches are not wanted any more.
+    is_dropped: bool = False
 
     def resume_tick(self, received_watermark: int) -> int:
         """Return the tick up to which everything was received; 0 while it is not beyond the begin."""
@@ -69,17 +72,40 @@ class Source:
         return wal_service_pb2.ScanSource(vchannel=self.vchannel, policy=policy, created_tick=self.created_tick)
 
 
-def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
-    """Return the sources of a new scan of ``vchannels``, given by their full names.
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a scan reads.
+
+    Attributes:
+        vchannels: Full names of its vchannels.
+        whole: Channels of which these are all vchannels, each with the numbers of vchannels that it had before; the
+            scan also reads those that are added later.
+    """
+
+    vchannels: Sequence[str]
+    whole: Mapping[str, Collection[int]] = field(default_factory=dict)
+
+    def of(self, vchannels: Sequence[str]) -> Self:
+        """Return those of some of the vchannels, with their channels."""
+        channels = {name.partition("/")[0] for name in vchannels}
+        return type(self)(vchannels, {name: sizes for name, sizes in self.whole.items() if name in channels})
+
+    async def resolved(self) -> Self:
+        """Return itself: nothing is left to look up."""
+        return self
+
+
+def sources_of(plan: ScanArguments, targets: Targets) -> list[Source]:
+    """Return the sources of a new scan.
 
     Raises:
         InvalidRequestError: The plan's positions lack a vchannel, or it starts after one tick on several vchannels.
     """
-    created = plan.created_ticks
+    created, vchannels = plan.created_ticks, targets.vchannels
     if plan.positions is not None:
         return [
             Source(name, Begin.after(tick), created_tick=created.get(name, 0))
-            for name, tick in _complete(plan.positions, vchannels)
+            for name, tick in _complete(plan, plan.positions, targets)
         ]
     if len(vchannels) > 1 and plan.start.kind in _AFTER:
         raise InvalidRequestError(
@@ -92,8 +118,50 @@ def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
     return [Source(name, begin, created_tick=created.get(name, 0)) for name in vchannels]
 
 
-def _complete(positions: "dict[str, int]", vchannels: Sequence[str]) -> list[tuple[str, int]]:
-    missing = [name for name in vchannels if name not in positions]
+def added_sources(
+    plan: ScanArguments, sources: Sequence[Source], grown: Iterable[wal_service_pb2.ChannelSize]
+) -> list[Source]:
+    """Return the sources for the vchannels that were added to channels since a scan of ``sources`` was opened.
+
+    They begin at their first message, or at the plan's start if that is a tick or a time.
+    """
+    known = {source.vchannel: source for source in sources}
+    floor = floor_tick(plan.start)
+    if plan.positions is not None or plan.start.kind in ("earliest", "latest"):
+        begin = Begin.after(0)
+    else:
+        # Inclusive: the copies of a broadcast have one tick, and the one that was read is on another vchannel.
+        begin = Begin.tick(floor) if plan.start.kind in _AFTER else Begin(plan.start, floor)
+    return [
+        Source(name, begin, created_tick=known[f"{size.name}/0"].created_tick)
+        for size in grown
+        for index in range(size.vchannels)
+        if (name := f"{size.name}/{index}") not in known
+    ]
+
+
+def sizes_of(sources: Iterable[Source], whole: Collection[str]) -> Iterator[wal_service_pb2.ChannelSize]:
+    """Yield the number of vchannels of each whole channel, as the sources have it."""
+    counts = Counter(channel for source in sources if (channel := source.vchannel.partition("/")[0]) in whole)
+    for name, vchannels in counts.items():
+        yield wal_service_pb2.ChannelSize(name=name, vchannels=vchannels)
+
+
+def _complete(plan: ScanArguments, positions: Mapping[str, int], targets: Targets) -> list[tuple[str, int]]:
+    """Return each vchannel with its position: 0 for those that were added to a whole channel since.
+
+    The positions are then those of all vchannels that the channel had before.
+    """
+    counts = Counter(name.partition("/")[0] for name in positions)
+
+    def is_new(name: str) -> bool:
+        channel, _, index = name.partition("/")
+        if counts[channel] in targets.whole.get(channel, ()) and counts[channel] <= int(index):
+            return True
+        # A channel that matches a pattern may have been created after the scan that had these positions.
+        return any(each.covers(channel) for each in plan.patterns)
+
+    missing = [name for name in targets.vchannels if name not in positions and not is_new(name)]
     if missing:
         shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
         raise InvalidRequestError(
@@ -101,4 +169,4 @@ def _complete(positions: "dict[str, int]", vchannels: Sequence[str]) -> list[tup
             "first available message",
             values={"field": "start", "names": " ".join(missing)},
         )
-    return [(name, positions[name]) for name in vchannels]
+    return [(name, positions.get(name, 0)) for name in targets.vchannels]

@@ -14,26 +14,17 @@
 ``docs/guides/rocksmq.md`` maps RocksMQ to this package, and lists the differences.
 """
 
-from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator
-from tidelog.rocksmq._async_rocksmq import AsyncRocksMQ, AsyncRocksMQConsumer
-from tidelog.rocksmq._generated_consumer import RocksMQConsumer
-from tidelog.rocksmq._messages import ConsumerMessage, MessageNotFoundError, ProducerMessage
-from tidelog.rocksmq._sync_rocksmq import IDAllocator, RocksMQ, new_rocksmq
+from tidelog import _export
+from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator as AsyncIDAllocator
+from tidelog.rocksmq._async_rocksmq import AsyncRocksMQ as AsyncRocksMQ
+from tidelog.rocksmq._async_rocksmq import AsyncRocksMQConsumer as AsyncRocksMQConsumer
+from tidelog.rocksmq._generated_consumer import RocksMQConsumer as RocksMQConsumer
+from tidelog.rocksmq._generated_id_allocator import IDAllocator as IDAllocator
+from tidelog.rocksmq._messages import ConsumerMessage as ConsumerMessage
+from tidelog.rocksmq._messages import MessageNotFoundError as MessageNotFoundError
+from tidelog.rocksmq._messages import ProducerMessage as ProducerMessage
+from tidelog.rocksmq._sync_rocksmq import RocksMQ as RocksMQ
+from tidelog.rocksmq._sync_rocksmq import new_rocksmq as new_rocksmq
 
-__all__ = [
-    "AsyncIDAllocator",
-    "AsyncRocksMQ",
-    "AsyncRocksMQConsumer",
-    "ConsumerMessage",
-    "IDAllocator",
-    "MessageNotFoundError",
-    "ProducerMessage",
-    "RocksMQ",
-    "RocksMQConsumer",
-    "new_rocksmq",
-]
-
-for _name in __all__:
-    # Show the public path, `tidelog.rocksmq.RocksMQ`, in error reports and pickles.
-    globals()[_name].__module__ = __name__
-del _name
+_export(globals(), __name__)
+new_rocksmq.__module__ = __name__

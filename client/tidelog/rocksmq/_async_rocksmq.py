@@ -4,8 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tidelog import (
     AsyncClient,
@@ -21,6 +20,7 @@ from tidelog import (
     StorageFailedError,
     Tick,
 )
+from tidelog._closing import AsyncClosing
 from tidelog.rocksmq._group_reader import GroupReader
 from tidelog.rocksmq._messages import (
     ConsumerMessage,
@@ -30,7 +30,7 @@ from tidelog.rocksmq._messages import (
     checked_msg_id,
 )
 from tidelog.txn.together import append_together
-from tidelog.wire.durations import check_seconds
+from tidelog.wire.durations import Duration, check_seconds
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 # Names contain no dot: the first dot ends the name, so two queues never share a channel.
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _PARTS: Final = {"channel": re.compile(r"[a-z0-9][a-z0-9._-]*"), "group": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")}
 
 
-class AsyncRocksMQ:
+class AsyncRocksMQ(AsyncClosing):
     """Queues on a Tidelog server. ``RocksMQ`` is the synchronous twin: same names, no ``await``.
 
     A channel is a Tidelog channel with one vchannel, ``<name>.<channel>``, and a group is a consumer group,
@@ -83,7 +83,7 @@ class AsyncRocksMQ:
         Raises:
             ChannelAlreadyExistsError: The channel exists with several vchannels, so it is not a queue.
         """
-        await self.client.create_channel(self._channel(channel), if_not_exists=True)
+        await self.client.create_channel(self._channel(channel), vchannels=1, if_not_exists=True)
 
     async def destroy_channel(self, channel: str) -> None:
         """Durably delete a channel with its messages and all group positions on it, and free its disk space.
@@ -199,7 +199,7 @@ class AsyncRocksMQ:
         result = (await append_together(self.client, {vchannel: appended})).results[vchannel]
         return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
 
-    async def consume(self, group: str, channel: str, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
+    async def consume(self, group: str, channel: str, n: int, *, wait_s: Duration = 0.0) -> list[ConsumerMessage]:
         """Return the next messages of a group, at most ``n`` and about 4 MiB; empty if nothing is available.
 
         Consuming acknowledges: the position is durably past the messages before they are returned, and no other
@@ -219,11 +219,11 @@ class AsyncRocksMQ:
             GroupInUseError: A member of the group (``client.consumer``) holds the channel.
             TypeError, ValueError: ``wait_s`` is no number, negative, not finite or above 100 years.
         """
-        check_seconds("wait_s", wait_s)
+        wait_s = check_seconds("wait_s", wait_s)
         with self._reader(group, channel) as reader:
             return await reader.consume(checked_count(n, "n"), wait_s)
 
-    async def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
+    async def wait(self, group: str, channel: str, timeout_s: Duration | None = None) -> bool:
         """Return True once a group has something to consume; False after ``timeout_s`` or a ``notify``.
 
         Another consumer of the group may consume it first. While the server is away the call retries, for up to
@@ -233,7 +233,7 @@ class AsyncRocksMQ:
             TypeError, ValueError: ``timeout_s`` is no number, negative, not finite or above 100 years.
         """
         if timeout_s is not None:
-            check_seconds("timeout_s", timeout_s)
+            timeout_s = check_seconds("timeout_s", timeout_s)
         with self._reader(group, channel) as reader:
             return await reader.wait(timeout_s)
 
@@ -291,14 +291,6 @@ class AsyncRocksMQ:
         if self._owns_client:
             await self.client.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     # -- Private -------------------------------------------------------------------------------------------
 
     def _channel(self, channel: str) -> str:
@@ -350,11 +342,11 @@ class AsyncRocksMQConsumer:
         self.channel = channel
         self._mq = mq
 
-    async def consume(self, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
+    async def consume(self, n: int, *, wait_s: Duration = 0.0) -> list[ConsumerMessage]:
         """Return the next messages. See ``AsyncRocksMQ.consume``."""
         return await self._mq.consume(self.group, self.channel, n, wait_s=wait_s)
 
-    async def wait(self, timeout_s: float | None = None) -> bool:
+    async def wait(self, timeout_s: Duration | None = None) -> bool:
         """Return True once there is something to consume. See ``AsyncRocksMQ.wait``."""
         return await self._mq.wait(self.group, self.channel, timeout_s)
 

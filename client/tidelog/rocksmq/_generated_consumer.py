@@ -2,6 +2,7 @@
 
 from tidelog.rocksmq._generated_rocksmq import RocksMQCalls
 from tidelog.rocksmq._messages import ConsumerMessage
+from tidelog.wire.durations import Duration
 
 
 class RocksMQConsumer:
@@ -17,11 +18,11 @@ class RocksMQConsumer:
         self.channel = channel
         self._mq = mq
 
-    def consume(self, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
+    def consume(self, n: int, *, wait_s: Duration = 0.0) -> list[ConsumerMessage]:
         """Return the next messages. See ``RocksMQ.consume``."""
         return self._mq.consume(self.group, self.channel, n, wait_s=wait_s)
 
-    def wait(self, timeout_s: float | None = None) -> bool:
+    def wait(self, timeout_s: Duration | None = None) -> bool:
         """Return True once there is something to consume. See ``RocksMQ.wait``."""
         return self._mq.wait(self.group, self.channel, timeout_s)
 

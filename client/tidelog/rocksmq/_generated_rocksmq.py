@@ -2,16 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
 from tidelog import Message, Tick
+from tidelog._closing import Closing
 from tidelog.rocksmq._async_rocksmq import AsyncRocksMQ
 from tidelog.rocksmq._messages import ConsumerMessage, ProducerMessage
 from tidelog.transport.background import background
+from tidelog.wire.durations import Duration
 
 
-class RocksMQCalls(ABC):
+class RocksMQCalls(Closing, ABC):
     """Calls of ``AsyncRocksMQ``, run on the background event loop."""
 
     _mq: AsyncRocksMQ
@@ -85,7 +85,7 @@ class RocksMQCalls(ABC):
         """
         return background.run(self._mq.produce(channel, messages))
 
-    def consume(self, group: str, channel: str, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
+    def consume(self, group: str, channel: str, n: int, *, wait_s: Duration = 0.0) -> list[ConsumerMessage]:
         """Return the next messages of a group, at most ``n`` and about 4 MiB; empty if nothing is available.
 
         Consuming acknowledges: the position is durably past the messages before they are returned, and no other
@@ -107,7 +107,7 @@ class RocksMQCalls(ABC):
         """
         return background.run(self._mq.consume(group, channel, n, wait_s=wait_s))
 
-    def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
+    def wait(self, group: str, channel: str, timeout_s: Duration | None = None) -> bool:
         """Return True once a group has something to consume; False after ``timeout_s`` or a ``notify``.
 
         Another consumer of the group may consume it first. While the server is away the call retries, for up to
@@ -154,11 +154,3 @@ class RocksMQCalls(ABC):
     @abstractmethod
     def close(self) -> None:
         """End waiting calls with ClosedError, and close the client if this object created it. Idempotent."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

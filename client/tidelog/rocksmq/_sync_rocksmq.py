@@ -1,12 +1,14 @@
-"""Synchronous twins of the queues and the id allocator, and their constructor under its name in RocksMQ."""
+"""The synchronous twin of the queues, and their constructor under its name in RocksMQ."""
 
 from typing import overload
 
-from tidelog import AsyncClient, Client, OnEvent, Tick
-from tidelog.rocksmq._async_id_allocator import DEFAULT_PREFETCH, AsyncIDAllocator
+from tidelog import Client, OnEvent
+from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator
 from tidelog.rocksmq._async_rocksmq import DEFAULT_ENDPOINT, AsyncRocksMQ
 from tidelog.rocksmq._generated_consumer import RocksMQConsumer
+from tidelog.rocksmq._generated_id_allocator import IDAllocator
 from tidelog.rocksmq._generated_rocksmq import RocksMQCalls
+from tidelog.sync.cluster import inner_of
 from tidelog.transport.background import background
 
 
@@ -20,7 +22,7 @@ class RocksMQ(RocksMQCalls):
         self.name = name
         self.client = Client(client) if isinstance(client, str) else client
         self._owns_client = isinstance(client, str)
-        self._mq = AsyncRocksMQ(_client_of(self.client), name=name, on_event=on_event)
+        self._mq = AsyncRocksMQ(inner_of(self.client), name=name, on_event=on_event)
 
     def register_consumer(self, group: str, channel: str) -> RocksMQConsumer:
         """Return a consumer of a group on a channel. See ``AsyncRocksMQ.register_consumer``."""
@@ -29,30 +31,9 @@ class RocksMQ(RocksMQCalls):
 
     def close(self) -> None:
         """End waiting calls, and close the client if this object created it. See ``AsyncRocksMQ.aclose``."""
-        background.run(self._mq.aclose())
+        background.close(self._mq.aclose())
         if self._owns_client:
             self.client.close()
-
-
-class IDAllocator:
-    """Allocates ids. See ``AsyncIDAllocator``. Any thread may use it."""
-
-    def __init__(self, client: Client, *, prefetch: int = DEFAULT_PREFETCH) -> None:
-        """Create an allocator. See ``AsyncIDAllocator``."""
-        self.client = client
-        self._allocator = AsyncIDAllocator(_client_of(client), prefetch=prefetch)
-
-    def alloc(self, count: int) -> tuple[Tick, Tick]:
-        """Return ``count`` consecutive ids, begin and end. See ``AsyncIDAllocator.alloc``."""
-        return self._allocator.take_ready(count) or background.run(self._allocator.alloc(count))
-
-    def alloc_one(self) -> Tick:
-        """Return one id. See ``AsyncIDAllocator.alloc_one``."""
-        return self.alloc(1)[0]
-
-    def update_id(self) -> None:
-        """Discard prefetched ids. See ``AsyncIDAllocator.update_id``."""
-        background.run(self._allocator.update_id())
 
 
 @overload
@@ -71,8 +52,3 @@ def new_rocksmq(name: str, id_allocator: AsyncIDAllocator | IDAllocator) -> Asyn
     if isinstance(id_allocator, IDAllocator):
         return RocksMQ(id_allocator.client, name=name)
     raise TypeError(f"id_allocator is {type(id_allocator).__name__}, expected an IDAllocator or AsyncIDAllocator")
-
-
-def _client_of(client: Client) -> AsyncClient:
-    """Return the client whose calls run on the background loop."""
-    return client._client  # noqa: SLF001 - shared by the twins of this package only

@@ -1,92 +1,88 @@
-"""How Spark's driver and executors connect to the server: by options, else by the driver's environment."""
+"""How Spark's driver and executors connect to the server: by options, else by its environment, or a context."""
 
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
+from tidelog import ChannelOwner, Client, Cluster, Retry
+from tidelog.settings.resolver import Given, Target, target_of
 from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import number_of
 
-if TYPE_CHECKING:
-    from tidelog import Client
-
-ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
-DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_SERVER_TIMEOUT_S: Final = 300
 MAX_SERVER_TIMEOUT_S: Final = 1_800
 """The client's maximum for ``Retry.give_up_s``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Target):
     """Address and credentials of the server; the same on the driver and on executors.
 
     Attributes:
-        endpoint: ``host:port``, or a comma-separated list of nodes of a cluster.
-        token, token_file: Access token, or the file that has it; ``token`` takes precedence. Empty if not set.
-        tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
         server_timeout_s: Seconds that reads wait for an unreachable server.
+        node_id: The node of a cluster that ``endpoint`` serves; empty for a server, or for any node.
+        seeds: Nodes that know where that node is served later, as ``endpoint``.
     """
 
-    endpoint: str
-    token: str = field(default="", repr=False)
-    token_file: str = ""
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
     server_timeout_s: int = DEFAULT_SERVER_TIMEOUT_S
+    node_id: str = ""
+    seeds: str = ""
 
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """The nodes as a tuple."""
-        return tuple(each.strip() for each in self.endpoint.split(",") if each.strip())
+    def of(self, owner: ChannelOwner) -> "Connection":
+        """Return the connection to the owner of a channel, which was looked up at the nodes of this one."""
+        if not owner.node_id:
+            return replace(self, endpoints=self.endpoints[:1])
+        return replace(self, endpoints=(owner.address,), node_id=owner.node_id, seeds=self.endpoint)
 
-    def client(self) -> "Client":
-        """Return a client of the endpoint, a single server. Raises OptionError if the options contradict each other."""
-        # Imported here, so that gRPC is loaded where it is used, after Spark's forks.
-        from tidelog import Client, Retry, TlsOptions, TokenFile
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Provide a client of the endpoint; of a node, one that follows it to the process that serves it.
 
+        Raises:
+            OptionError: The options contradict each other.
+        """
         try:
-            tls = None
-            if self.tls_ca or self.tls_cert or self.tls_key:
-                tls = TlsOptions(self.tls_ca or None, self.tls_cert or None, self.tls_key or None)
-            token = self.token or (TokenFile(self.token_file) if self.token_file else None)
-            retry = Retry(give_up_s=self.server_timeout_s)
-            return Client(self.endpoint, tls=tls, token=token, retry=retry)
+            options = self._client_options()
+            if not self.node_id:
+                opened: Client | Cluster = Client(self.endpoint, **options)
+            else:
+                # The address is one of the nodes to ask, last, for a cluster whose other nodes are not named.
+                opened = Cluster(f"{self.seeds},{self.endpoint}", **options)
         except ValueError as error:
             raise OptionError(str(error)) from error
+        with opened:
+            if isinstance(opened, Cluster):
+                yield opened.client_for(ChannelOwner("", self.node_id, self.endpoint, 0))
+            else:
+                yield opened
+
+    def _client_options(self) -> dict[str, Any]:
+        return {"tls": self.tls(), "token": self.token_source(), "retry": Retry(give_up_s=self.server_timeout_s)}
+
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "endpoint": "endpoint", "context": "context", "token": "token", "tokenFile": "token_file", "tlsCa": "tls_ca",
+    "tlsCert": "tls_cert", "tlsKey": "tls_key",
+}  # fmt: skip
+"""The options of a connection, by name, and the values of ``Given`` that they are."""
 
 
 def connection_of(options: Mapping[str, str]) -> Connection:
-    """Return the connection that the options define, with the driver's environment for those not set.
+    """Return the connection that the options define, with the driver's environment or context for what is not set.
 
     Raises:
-        OptionError: A number is invalid, or a file is named by a URL, which as a path would be a folder ``s3:``.
+        OptionError: An address, a context or a number is invalid, or a file is named by a URL, which as a path would be
+            a folder ``s3:``.
     """
-
-    def of(name: str, variable: str) -> str:
-        return options.get(name) or os.environ.get(variable, "")
-
-    def file_of(name: str, variable: str) -> str:
-        return _local(name, of(name, variable))
-
-    # An option takes precedence over both variables: `token` over TIDELOG_TOKEN_FILE, `tokenFile` over TIDELOG_TOKEN.
-    token_file = options.get("tokenFile") or ("" if options.get("token") else os.environ.get("TIDELOG_TOKEN_FILE", ""))
-    return Connection(
-        endpoint=of("endpoint", ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
-        token=options.get("token") or ("" if token_file else os.environ.get("TIDELOG_TOKEN", "")),
-        token_file=_local("tokenFile", token_file),
-        tls_ca=file_of("tlsCa", "TIDELOG_TLS_CA"),
-        tls_cert=file_of("tlsCert", "TIDELOG_TLS_CERT"),
-        tls_key=file_of("tlsKey", "TIDELOG_TLS_KEY"),
-        server_timeout_s=number_of(options, "serverTimeout", DEFAULT_SERVER_TIMEOUT_S, 0, MAX_SERVER_TIMEOUT_S),
-    )
-
-
-def _local(name: str, path: str) -> str:
-    if _SCHEME.match(path):
-        raise OptionError(f"the option '{name}' is {path!r}: expected the path of a file of each executor")
-    return path
+    try:
+        target = target_of(Given(**{name: options.get(option) or "" for option, name in _OPTIONS.items()}))
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+    for option in ("tokenFile", "tlsCa", "tlsCert", "tlsKey"):
+        if _SCHEME.match(path := getattr(target, _OPTIONS[option])):
+            raise OptionError(f"the option '{option}' is {path!r}: expected the path of a file of each executor")
+    timeout_s = number_of(options, "serverTimeout", DEFAULT_SERVER_TIMEOUT_S, 0, MAX_SERVER_TIMEOUT_S)
+    return Connection(**asdict(target), server_timeout_s=timeout_s)

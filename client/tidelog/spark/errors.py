@@ -1,8 +1,10 @@
 """The errors of the source, and how Spark reports them."""
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from tidelog import TidelogError
 
@@ -22,17 +24,42 @@ class OffsetError(ValueError):
     """An offset of a checkpoint is invalid; the message says what to do."""
 
 
-def plainly(call: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Decorate ``call``, which Spark calls, to raise errors that the user can fix without a traceback.
+class CorruptPayloadError(ValueError):
+    """A payload cannot be decoded, and ``mode`` is failfast; the message names vchannel and tick."""
 
-    Spark prints the whole traceback above the message, which hides it. All other errors are defects and keep theirs.
-    """
+
+_PLAIN: Final = (TidelogError, OptionError, ArchiveError, OffsetError, CorruptPayloadError)
+"""Errors that the user can fix. All others are defects, and keep their traceback."""
+
+
+def plainly(call: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorate ``call``, which Spark calls, to raise errors that the user can fix without a traceback."""
 
     @wraps(call)
     def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
         try:
             return call(*arguments, **named)
-        except (TidelogError, OptionError, ArchiveError, OffsetError) as error:
-            raise error.with_traceback(None) from None
+        except _PLAIN as error:
+            raise _alone(error) from None
 
     return called
+
+
+def plainly_each(items: Iterator[_Result]) -> Iterator[_Result]:
+    """Yield ``items``, whose errors are raised as by ``plainly``."""
+    try:
+        yield from items
+    except _PLAIN as error:
+        raise _alone(error) from None
+
+
+def _alone(error: Exception) -> Exception:
+    """Return ``error`` for Spark to show its message alone, which the text of a traceback would hide.
+
+    Spark's setting spark.sql.execution.pyspark.udf.hideTraceback.enabled sets this variable for all errors of all
+    functions. Here it is set in the worker process that ends with this error.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name.startswith("pyspark."):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+    return error.with_traceback(None)

@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from tidelog import At
 from tidelog.spark.errors import OptionError
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms
+
+_Choice = TypeVar("_Choice")
 
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest whole number of the protocol."""
@@ -20,32 +22,43 @@ MAX_DIGITS: Final = len(str(MAX_COUNT))
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_PREFIXES: Final = "kmgt"
 
-_BOUNDS: Final = "bound a batch by 'startingTick' and 'endingTick', or by 'startingTimestamp' and 'endingTimestamp'"
-
-# Replacements for options of other sources that users try first: Spark's Kafka connector, Delta and files. Keys are in
-# lower case, as Spark passes them. docs/guides/spark/reading.md lists the options of Kafka's connector.
+# Replacements for options of other sources that users try first: Spark's Kafka connector, Delta, Iceberg and files.
+# docs/guides/spark/reading.md lists the options of Kafka's connector.
 HINTS: Final = {
     "kafka.bootstrap.servers": "use 'endpoint'",
     "subscribe": "use 'channels', or 'channel' for one",
-    "subscribepattern": "use 'channelPattern': a name and '.*', not a regular expression",
+    "subscribePattern": "use 'channelPattern': a pattern as in a shell, such as 'orders.*', not a regular expression",
     "assign": "use 'vchannels': orders/0,orders/2",
     "topic": "use 'channel'",
-    "endingoffsets": f"{_BOUNDS}; a stream has no end",
-    "startingoffsetsbytimestamp": "use 'startingTimestamp'",
-    "endingoffsetsbytimestamp": "use 'endingTimestamp'",
-    "startingoffsetsbytimestampstrategy": "remove it: a read starts at the first message at or after the time",
-    "minoffsetspertrigger": "remove it: the interval of the trigger determines the size of a micro-batch",
-    "maxtriggerdelay": "remove it: a micro-batch does not wait for a minimum size",
-    "maxrecordsperpartition": "use 'maxMessagesPerPartition'",
-    "includeheaders": "remove it: the column 'properties' is always present",
+    "startingOffsetsByTimestamp": "use 'startingTimestamp'",
+    "endingOffsetsByTimestamp": "use 'endingTimestamp'",
+    "startingOffsetsByTimestampStrategy": "remove it: a read starts at the first message at or after the time",
+    "minOffsetsPerTrigger": "remove it: the interval of the trigger determines the size of a micro-batch",
+    "maxTriggerDelay": "remove it: a micro-batch does not wait for a minimum size",
+    "includeHeaders": "remove it: the column 'properties' is always present",
     "kafka.group.id": "use 'commitGroup', which reports the position of a stream",
-    "groupidprefix": "use 'commitGroup', which reports the position of a stream",
-    "kafkaconsumer.polltimeoutms": "remove it: 'serverTimeout' limits how long a read waits for the server",
-    "fetchoffset.numretries": "remove it: 'serverTimeout' limits how long a read retries",
-    "fetchoffset.retryintervalms": "remove it: reads retry with a backoff",
-    "versionasof": "use 'asOfTick'",
+    "groupIdPrefix": "use 'commitGroup', which reports the position of a stream",
+    "kafkaConsumer.pollTimeoutMs": "remove it: 'serverTimeout' limits how long a read waits for the server",
+    "fetchOffset.numRetries": "remove it: 'serverTimeout' limits how long a read retries",
+    "fetchOffset.retryIntervalMs": "remove it: reads retry with a backoff",
+    "includeControl": (
+        "remove it: a log has no control messages. Rows of a transaction are read once it is committed, and broadcasts "
+        "are rows with a 'broadcast_id', see 'moreColumns'"
+    ),
+    "value": "the payload of a message is the column 'payload'",
+    "startTick": "use 'startingTick', which is inclusive; the tick after an exclusive start is one more",
+    "endTick": "use 'endingTick', which is exclusive, or 'asOfTick', which is inclusive",
+    "start-snapshot-id": "use 'startingTick', which is inclusive",
+    "end-snapshot-id": "use 'asOfTick', which is inclusive",
     "paths": "load(...) accepts one channel: use the option 'channels' for several",
 }
+
+
+_HINTS_BY_LOWER_NAME: Final = {name.lower(): (name, hint) for name, hint in HINTS.items()}
+KAFKA_COLUMNS: Final = {
+    "value": "payload", "topic": "channel", "partition": "vchannel", "offset": "tick", "headers": "properties"
+}  # fmt: skip
+"""Columns of Spark's Kafka connector, by the name that they have here."""
 
 
 def known_options(raw: Mapping[str, object], names: Sequence[str]) -> dict[str, str]:
@@ -64,27 +77,18 @@ def known_options(raw: Mapping[str, object], names: Sequence[str]) -> dict[str, 
     for name, value in raw.items():
         known = by_lower_name.get(name.lower())
         if known is None:
-            hint = _hint_of(name) or _similar(name, names)
-            raise OptionError(f"the tidelog source has no option '{name}': {hint}")
+            documented, hint = _HINTS_BY_LOWER_NAME.get(name.lower()) or (name, _similar(name, by_lower_name))
+            raise OptionError(f"the tidelog source has no option '{documented}': {hint}")
         options[known] = str(value).strip()
     return options
 
 
-def _hint_of(name: str) -> str | None:
-    """Return what to use instead of an unknown option, or None."""
-    lower_name = name.lower()
-    if (found := HINTS.get(lower_name)) is not None:
-        return found
-    if lower_name.startswith("kafka."):
-        return "it is an option of Kafka's clients: remove it"
-    return None
-
-
-def _similar(name: str, names: Sequence[str]) -> str:
+def _similar(name: str, by_lower_name: Mapping[str, str]) -> str:
     """Return a hint: the most similar option, or else all of them."""
-    by_lower_name = {name.lower(): name for name in names}
+    if name.lower().startswith("kafka."):
+        return "it is an option of Kafka's clients: remove it"
     close = difflib.get_close_matches(name.lower(), by_lower_name, n=1)
-    shown = ", ".join(name for name in names if name != "path")
+    shown = ", ".join(name for name in by_lower_name.values() if name != "path")
     return f"did you mean '{by_lower_name[close[0]]}'?" if close else f"choose from {shown}"
 
 
@@ -123,19 +127,20 @@ def number_of(options: Mapping[str, str], name: str, default: int, minimum: int,
     return int(text)
 
 
-def size_of(options: Mapping[str, str], name: str, default: int) -> int:
+def size_of(options: Mapping[str, str], name: str, default: int, maximum: int = MAX_COUNT) -> int:
     """Return an option as a number of bytes, with Spark's units: k, m, g and t are powers of 1,024.
 
     Raises:
-        OptionError: The value is not a size from 1 to MAX_COUNT.
+        OptionError: The value is not a size from 1 to ``maximum``.
     """
     if name not in options:
         return default
     found = _SIZE.fullmatch(options[name])
     size_bytes = int(found[1]) << 10 * (_SIZE_PREFIXES.index(found[2].lower()) + 1 if found[2] else 0) if found else 0
-    if not 1 <= size_bytes <= MAX_COUNT:
+    if not 1 <= size_bytes <= maximum:
+        bound = "" if maximum == MAX_COUNT else f" up to {maximum}"
         raise OptionError(
-            f"the option '{name}' is {options[name]!r}: expected a number of bytes, such as 67108864 or 64MiB"
+            f"the option '{name}' is {options[name]!r}: expected a number of bytes{bound}, such as 1048576 or 1MiB"
         )
     return size_bytes
 
@@ -146,6 +151,16 @@ def flag_of(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in {"true", "false"}:
         raise OptionError(f"the option '{name}' is {options[name]!r}: expected true or false")
     return text == "true"
+
+
+def choice_of(
+    options: Mapping[str, str], name: str, choices: Mapping[str, _Choice], default: str, expected: str
+) -> _Choice:
+    """Return one of ``choices``, whose keys are in lower case. Raises OptionError with ``expected`` for other texts."""
+    text = options.get(name, default)
+    if text.lower() not in choices:
+        raise OptionError(f"the option '{name}' is {text!r}: {expected}")
+    return choices[text.lower()]
 
 
 def folder_of(options: Mapping[str, str], name: str) -> str:

@@ -1,18 +1,23 @@
 """The options of ``spark.read.format("tidelog")``. Names are case-insensitive; values are text.
 
 ============================  ==========================================================================
-``endpoint``                  ``host:port`` of the server, or of several nodes of a cluster, comma-separated; default:
-                              ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
+``endpoint``                  ``host:port`` of the server, or of several nodes of a cluster, comma-separated, or
+                              ``tidelog://host:port``, or ``tidelogs://host:port`` for TLS; default: the context that
+                              ``TIDELOG_CONTEXT`` names, ``TIDELOG_ENDPOINT``, the selected context, 127.0.0.1:7420
+``context``                   in place of ``endpoint``: name of a context on the driver, see ``tidelog ctx``
 ``channel``                   one channel with all its vchannels (partitions); same as ``load("orders")``
 ``channels``                  several channels, comma-separated
-``channelPattern``            every channel that matches when the query is planned: ``orders.*`` matches all names below
-                              ``orders.``, ``*`` all names. System channels, which begin with ``_``, never match
+``channelPattern``            every channel that matches when the query is planned and that the caller may read, as in a
+                              shell: ``*`` matches any characters, ``?`` one, ``[ab]`` one of a set. ``orders.*``
+                              matches all names below ``orders.``, ``*`` all names. System channels, which begin with
+                              ``_``, never match
 ``vchannels``                 single vchannels, comma-separated: ``orders/0,orders/2``
 ``startingTick``              start tick, inclusive; default: the first tick that was not trimmed
 ``startingTimestamp``         start time, inclusive: milliseconds since the epoch, or ISO 8601
 ``endingTick``                end tick, exclusive
 ``endingTimestamp``           end time, exclusive; format as ``startingTimestamp``
-``asOfTick``                  read the log as of this tick, inclusive: every read returns the same rows
+``asOfTick``                  read the log as of this tick, inclusive: every read returns the same rows; alias:
+                              ``versionAsOf``
 ``timestampAsOf``             read the log as of this time, inclusive; format as ``startingTimestamp``
 ``types``                     only messages of these types, comma-separated
 ``pushFilters``               ``true``: the server evaluates the filters on ``tick``, ``timestamp``, ``channel``,
@@ -29,9 +34,11 @@
 ``mode``                      handling of payloads that are invalid UTF-8 or do not fit the schema: ``permissive``
                               (default): NULL, with the bytes in ``_corrupt_record``; ``failfast``: the read fails
 ``minPartitions``             minimum number of partitions, if there is enough data; default: the driver's cores
-``maxMessagesPerPartition``   approximate maximum number of messages per partition
+``maxMessagesPerPartition``   approximate maximum number of messages per partition; alias:
+                              ``maxRecordsPerPartition``
 ``maxBytesPerPartition``      approximate maximum size of a partition, as stored in the log, e.g. ``64MiB``; default:
                               ``128MiB``
+``fetchBytes``                approximate size of a response to a task, up to ``4MiB``; default: ``2MiB``
 ``tokenFile``                 file with the access token, on the driver and on each executor; default:
                               ``TIDELOG_TOKEN_FILE``
 ``token``                     the access token; prefer ``tokenFile``. Spark redacts it in plans. Default:
@@ -44,8 +51,8 @@
                               at the first available tick and logs a warning
 ============================  ==========================================================================
 
-``tidelog.spark.stream.options`` lists the additional options of streams, ``tidelog.spark.journals.options`` those of
-reads of journals.
+``tidelog.spark.offset_options`` has ``startingOffsets`` and ``endingOffsets``. ``tidelog.spark.stream.options`` lists
+the additional options of streams, ``tidelog.spark.journals.options`` those of reads of journals.
 
 Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. If the end lies beyond the last
 durable message, the read ends with that message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query
@@ -54,9 +61,10 @@ takes a new cut, at one tick for all channels, so the rows are a consistent snap
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog import ChannelPattern
 from tidelog.spark.connection import Connection, connection_of
 from tidelog.spark.errors import OptionError
 from tidelog.spark.names import channel_of
@@ -73,58 +81,45 @@ from tidelog.spark.option_values import (
     time_ms_of,
 )
 from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD, PayloadFormat, parse_payload_format
-from tidelog.spark.ticks import MAX_TICK, floor_ms, time_to_tick
+from tidelog.spark.ticks import END_OF_TIME, MAX_TICK, floor_ms, time_to_tick
 
 _NAMES: Final = (
-    "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
-    "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "payloadFormat",
-    "valueFormat", "payloadSchema", "mode", "minPartitions", "maxMessagesPerPartition", "maxBytesPerPartition",
-    "failOnDataLoss", "serverTimeout", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert",
-    "tlsKey",
+    "endpoint", "context", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp",
+    "endingTick", "endingTimestamp", "asOfTick", "versionAsOf", "timestampAsOf", "types", "pushFilters", "moreColumns",
+    "payloadFormat", "valueFormat", "payloadSchema", "mode", "minPartitions", "maxMessagesPerPartition",
+    "maxRecordsPerPartition", "maxBytesPerPartition", "fetchBytes", "failOnDataLoss", "serverTimeout", "archive",
+    "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
+OFFSET_NAMES: Final = ("startingOffsets", "endingOffsets")
+"""Options of ``tidelog.spark.offset_options``, which jobs refuse."""
 STREAM_NAMES: Final = (
-    "startingOffsets", "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-    "commitGroup",
+    "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "commitGroup",
 )  # fmt: skip
 """Options of ``tidelog.spark.stream.options``, which a batch read refuses."""
 JOURNAL_NAMES: Final = (
     "journal", "journalSelector", "isolation", "uuidField", "uuidFieldNumber", "maxHeldMessages",
 )  # fmt: skip
 """Options of ``tidelog.spark.journals.options``, which a read of channels refuses."""
-ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES, *JOURNAL_NAMES)
+_ELSEWHERE: Final = {
+    **dict.fromkeys(JOURNAL_NAMES, "reads of journals: set 'journal' or 'journalSelector'"),
+    **dict.fromkeys(OFFSET_NAMES, "spark.read and spark.readStream of channels: set a tick or a time instead"),
+}
+ALL_NAMES: Final = (*_NAMES, *OFFSET_NAMES, *STREAM_NAMES, *JOURNAL_NAMES)
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
-_CUTS: Final = ("asOfTick", "timestampAsOf")
+STARTS: Final = ("startingTick", "startingTimestamp")
+ENDS: Final = ("endingTick", "endingTimestamp")
+CUTS: Final = ("asOfTick", "versionAsOf", "timestampAsOf")
 MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time", CORRUPT_RECORD)
 """Optional columns, added by the option ``moreColumns``."""
-_EVERYTHING: Final = "*"
-_BELOW: Final = ".*"
-# Prefix of system channels. No pattern matches them, as with permissions.
-_RESERVED_PREFIX: Final = "_"
+_MESSAGES_PER_PARTITION: Final = ("maxMessagesPerPartition", "maxRecordsPerPartition")
 _MAX_PARTITIONS: Final = 100_000
 _MAX_TYPES: Final = 1_024
 _MAX_TYPE: Final = (1 << 32) - 1
 # Spark's default for files.
 _DEFAULT_PARTITION_BYTES: Final = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelPattern:
-    """A pattern of channel names: ``orders.*`` matches ``orders.eu``, but not ``orders`` or ``ordersx``; ``*`` all.
-
-    Attributes:
-        text: ``*``, or a name and ``.*``.
-    """
-
-    text: str
-
-    @property
-    def prefix(self) -> str:
-        """Common prefix of all matching names."""
-        return self.text[:-1]
-
-    def covers(self, name: str) -> bool:
-        """Return whether a channel name matches."""
-        return not name.startswith(_RESERVED_PREFIX) and name.startswith(self.prefix) and name != self.prefix
+DEFAULT_FETCH_BYTES: Final = 2 << 20
+"""With 4 MiB, page faults more than double: malloc returns blocks of that size to the system each time."""
+_MAX_FETCH_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +129,10 @@ class ReadOptions:
     Attributes:
         channels, vchannels, pattern: What to read; exactly one is set. A vchannel is ``<channel>/<index>``.
         begin_tick: Start tick, inclusive; 0 for the first one that was not trimmed.
+        begin_ticks: Start tick by vchannel, 0 and -1 for the earliest and the latest one; empty if all start alike.
         begin_is_tick: True if the user set this exact tick, so it must still be available.
         end_tick: End tick, exclusive; 0 for the consistent cut at planning.
+        end_ticks: End tick by vchannel, exclusive, END_OF_TIME for that cut; empty if all end alike.
         cut: Option that set ``end_tick``, such as ``asOfTick=5``, if all below it must be durable; else empty.
         types: Message types to read; None for all.
         more_columns: Subset of MORE_COLUMNS, in their order.
@@ -148,8 +145,10 @@ class ReadOptions:
     vchannels: tuple[str, ...]
     pattern: ChannelPattern | None = None
     begin_tick: int = 0
+    begin_ticks: Mapping[str, int] = field(default_factory=dict)
     begin_is_tick: bool = False
     end_tick: int = 0
+    end_ticks: Mapping[str, int] = field(default_factory=dict)
     cut: str = ""
     types: frozenset[int] | None = None
     pushes_filters: bool = False
@@ -157,6 +156,7 @@ class ReadOptions:
     min_partitions: int = 1
     max_messages_per_partition: int = 0
     max_bytes_per_partition: int = _DEFAULT_PARTITION_BYTES
+    fetch_bytes: int = DEFAULT_FETCH_BYTES
     fail_on_data_loss: bool = True
     archive: str = ""
     archive_only: bool = False
@@ -171,6 +171,14 @@ class ReadOptions:
     def channel_names(self) -> tuple[str, ...]:
         """Names of the channels that the options name; empty for a pattern."""
         return self.channels or tuple(dict.fromkeys(map(channel_of, self.vchannels)))
+
+    def begin_of(self, vchannel: str) -> int:
+        """Return the start tick of a vchannel, as ``begin_tick``; -1 for the latest one."""
+        return self.begin_ticks.get(vchannel, self.begin_tick)
+
+    def end_of(self, vchannel: str) -> int:
+        """Return the end tick of a vchannel, exclusive; END_OF_TIME for the cut at planning."""
+        return self.end_ticks.get(vchannel, self.end_tick or END_OF_TIME)
 
     def selects(self, channel: str) -> bool:
         """Return whether the options name ``channel`` or match it."""
@@ -189,9 +197,8 @@ def parse_options(raw: Mapping[str, object]) -> ReadOptions:
         OptionError: An option is unknown or invalid, or two contradict each other.
     """
     options = known_options(raw, ALL_NAMES)
-    for name in JOURNAL_NAMES:
-        if name in options:
-            raise OptionError(f"the option '{name}' is for reads of journals: set 'journal' or 'journalSelector'")
+    if (elsewhere := next((name for name in _ELSEWHERE if name in options), None)) is not None:
+        raise OptionError(f"the option '{elsewhere}' is for {_ELSEWHERE[elsewhere]}")
     if "path" in options:
         if "channel" in options:
             raise OptionError("the channel is set both by the option 'channel' and by load(...): use one of them")
@@ -203,8 +210,8 @@ def parse_options(raw: Mapping[str, object]) -> ReadOptions:
         )
     pattern = _pattern(options[source]) if source == "channelPattern" else None
     names = () if pattern else names_of(source, options[source])
-    begin = only_one(options, ("startingTick", "startingTimestamp"))
-    end = only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
+    begin, end = only_one(options, STARTS), only_one(options, (*ENDS, *CUTS))
+    per_partition = only_one(options, _MESSAGES_PER_PARTITION) or _MESSAGES_PER_PARTITION[0]
     parsed = ReadOptions(
         connection=connection_of(options),
         channels=names if source != "vchannels" else (),
@@ -213,13 +220,14 @@ def parse_options(raw: Mapping[str, object]) -> ReadOptions:
         begin_tick=_tick(options, begin) if begin else 0,
         begin_is_tick=begin == "startingTick",
         end_tick=_end_tick(options, end) if end else 0,
-        cut=f"{end}={options[end]}" if end in _CUTS else "",
+        cut=f"{end}={options[end]}" if end in CUTS else "",
         types=_types(options),
         pushes_filters=flag_of(options, "pushFilters", default=False),
         more_columns=_more_columns(options),
         min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
-        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, MAX_COUNT),
+        max_messages_per_partition=number_of(options, per_partition, 0, 1, MAX_COUNT),
         max_bytes_per_partition=size_of(options, "maxBytesPerPartition", _DEFAULT_PARTITION_BYTES),
+        fetch_bytes=size_of(options, "fetchBytes", DEFAULT_FETCH_BYTES, _MAX_FETCH_BYTES),
         fail_on_data_loss=flag_of(options, "failOnDataLoss", default=True),
         archive=folder_of(options, "archive"),
         archive_only=flag_of(options, "archiveOnly", default=False),
@@ -238,11 +246,15 @@ def parse_options(raw: Mapping[str, object]) -> ReadOptions:
 
 
 def _pattern(text: str) -> ChannelPattern:
-    stem = text.removesuffix(_BELOW)
-    if text != _EVERYTHING and (stem == text or not stem or "*" in stem):
-        hint = f"; load({text!r}) reads one channel" if "*" not in text and text else ""
-        raise OptionError(f"the option 'channelPattern' is {text!r}: expected a name and '.*', or '*' alone{hint}")
-    return ChannelPattern(text)
+    try:
+        pattern = ChannelPattern(text)
+    except ValueError as error:
+        raise OptionError(f"the option 'channelPattern': {error}") from None
+    if pattern.prefix == text:
+        raise OptionError(
+            f"the option 'channelPattern' is {text!r}, which has neither *, ? nor [: load({text!r}) reads one channel"
+        )
+    return pattern
 
 
 def _types(options: Mapping[str, str]) -> frozenset[int] | None:
@@ -283,7 +295,7 @@ def _end_tick(options: Mapping[str, str], name: str) -> int:
     if name == "timestampAsOf":
         return min(time_to_tick(time_ms_of(name, options[name], rounded=floor_ms) + 1), MAX_TICK)
     tick = _tick(options, name)
-    if name == "asOfTick":
+    if name in CUTS:
         return tick + 1
     if tick == 0:
         raise OptionError(f"the option '{name}' is 0, but it is exclusive and nothing precedes tick 0: set 1 or more")

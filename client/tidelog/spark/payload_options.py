@@ -7,10 +7,12 @@ from typing import Final, Literal
 from pyspark.sql import types as T
 
 from tidelog.spark.errors import OptionError
+from tidelog.spark.option_values import choice_of
 
 Kind = Literal["binary", "string", "json"]
 _KINDS: Final[Mapping[str, Kind]] = {"binary": "binary", "string": "string", "json": "json"}
-_MODES: Final = ("permissive", "failfast")
+_MODES: Final = {"permissive": False, "failfast": True}
+"""Whether a payload that cannot be decoded fails the read."""
 _LEAVES: Final = (
     T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
     T.DecimalType, T.DateType, T.TimestampType, T.BinaryType,
@@ -18,6 +20,9 @@ _LEAVES: Final = (
 _SUPPORTED: Final = (
     "STRING, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL, DATE, TIMESTAMP, BINARY, and STRUCT, "
     "ARRAY and MAP<STRING, ...> of these"
+)
+_EXPECTED_MODE: Final = (
+    "expected permissive, for NULL if a payload cannot be decoded, or failfast; to drop such rows, filter them"
 )
 
 CORRUPT_RECORD: Final = "_corrupt_record"
@@ -97,21 +102,14 @@ def parse_payload_format(options: Mapping[str, str]) -> PayloadFormat:
     """
     if "payloadFormat" in options and "valueFormat" in options:
         raise OptionError("the options 'payloadFormat' and 'valueFormat' are aliases: set one of them")
-    text = options.get("payloadFormat", options.get("valueFormat", "binary"))
-    kind = _KINDS.get(text.lower())
-    if kind is None:
-        raise OptionError(f"the option 'payloadFormat' is {text!r}: expected binary, string or json")
-    ddl, mode = options.get("payloadSchema", ""), options.get("mode", "permissive")
+    named = {"payloadFormat": options["valueFormat"]} if "valueFormat" in options else options
+    kind = choice_of(named, "payloadFormat", _KINDS, "binary", "expected binary, string or json")
+    ddl = options.get("payloadSchema", "")
     if ddl and kind != "json":
         raise OptionError(f"the option 'payloadSchema' requires payloadFormat json, but payloadFormat is {kind}")
     if "mode" in options and kind == "binary":
         raise OptionError("the option 'mode' requires payloadFormat string or json, but payloadFormat is binary")
-    if mode.lower() not in _MODES:
-        raise OptionError(
-            f"the option 'mode' is {mode!r}: expected permissive, for NULL if a payload cannot be decoded, or "
-            "failfast; to drop such rows, filter them"
-        )
-    return PayloadFormat(kind, ddl, mode.lower() == "failfast")
+    return PayloadFormat(kind, ddl, choice_of(options, "mode", _MODES, "permissive", _EXPECTED_MODE))
 
 
 def _check_json_type(kind: T.DataType, path: str) -> None:

@@ -11,8 +11,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidelog.spark.archive.plan import plan_with_archive
-from tidelog.spark.errors import OptionError, plainly
+from tidelog.spark.errors import OptionError, plainly, plainly_each
 from tidelog.spark.journals.options import JournalOptions, parse_journal_options
+from tidelog.spark.offset_options import parse_batch_options, without_offsets
+from tidelog.spark.option_values import KAFKA_COLUMNS
 from tidelog.spark.options import ReadOptions, parse_options, reads_journals
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 from tidelog.spark.read.partition import Partition
@@ -89,15 +91,11 @@ class TidelogDataSource(DataSource):
         self._raw_options = dict(options)
 
     @cached_property
-    def _read_options(self) -> ReadOptions | JournalOptions:
+    def _read_options(self) -> ReadOptions:
         # Parsed on the driver: its environment applies, not that of the executors.
         if reads_journals(self._raw_options):
             return parse_journal_options(self._raw_options)
-        return parse_options(self._raw_options)
-
-    @property
-    def _fields(self) -> T.StructType:
-        return JOURNAL_SCHEMA if isinstance(self._read_options, JournalOptions) else SCHEMA
+        return parse_options(without_offsets(self._raw_options))
 
     @classmethod
     def name(cls) -> str:
@@ -108,7 +106,8 @@ class TidelogDataSource(DataSource):
     @plainly
     def schema(self) -> T.StructType | str:
         """Return all columns, and the optional columns that the options name."""
-        columns = [*self._fields, *(MORE[name] for name in self._read_options.more_columns)]
+        fields = JOURNAL_SCHEMA if isinstance(self._read_options, JournalOptions) else SCHEMA
+        columns = [*fields, *(MORE[name] for name in self._read_options.more_columns)]
         payloads = self._read_options.payloads
         if payloads.kind == "binary":
             return T.StructType(columns)
@@ -130,9 +129,9 @@ class TidelogDataSource(DataSource):
             return JournalReader(options, schema)
         _check_columns(schema, [*SCHEMA, *MORE], options.payloads)
         kind = PushingTidelogReader if options.pushes_filters else TidelogReader
-        return kind(options, schema)
+        return kind(parse_batch_options(self._raw_options), schema)
 
-    @plainly
+    # Not ``plainly``: Spark then calls ``stop`` of the reader that does not exist, and shows the error of that instead.
     def streamReader(self, schema: T.StructType) -> TidelogStreamReader:
         """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream.options`` lists its options.
 
@@ -169,7 +168,7 @@ class TidelogDataSource(DataSource):
 class TidelogReader(DataSourceReader):
     """Plans a read on the driver and reads its partitions in the tasks, to which it is pickled."""
 
-    def __init__(self, options: Any, schema: T.StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: T.StructType) -> None:
         self._options = options
         self._schema = schema
         self._pushdown = Pushdown()
@@ -195,7 +194,7 @@ class TidelogReader(DataSourceReader):
         # For an empty list of partitions Spark makes one partition without a value.
         if not isinstance(partition, Partition):
             return iter(())
-        return partition.read(to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
+        return plainly_each(partition.read(to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads))
 
 
 class PushingTidelogReader(TidelogReader):
@@ -214,6 +213,8 @@ class PushingTidelogReader(TidelogReader):
 
 class JournalReader(TidelogReader):
     """A reader of journals."""
+
+    _options: JournalOptions
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
@@ -245,7 +246,8 @@ def _check_columns(schema: T.StructType, fields: Sequence[T.StructField], payloa
             )
         if wanted is None:
             expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
-            raise OptionError(f"the tidelog source has no column '{field.name}': choose from {expected}")
+            hint = f"use '{KAFKA_COLUMNS[field.name]}'" if field.name in KAFKA_COLUMNS else f"choose from {expected}"
+            raise OptionError(f"the tidelog source has no column '{field.name}': {hint}")
     if CORRUPT_RECORD in schema.names:
         payloads.check_corrupt_record()
         if "payload" not in schema.names:

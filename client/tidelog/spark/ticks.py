@@ -7,6 +7,8 @@ from tidelog import Tick
 
 LOGICAL_BITS: Final = 18
 MAX_TICK: Final = (1 << 63) - 1
+END_OF_TIME: Final = MAX_TICK + 1
+"""An exclusive end after all ticks."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -26,6 +28,11 @@ def ceil_ms(moment: datetime) -> int:
     return -((_EPOCH - moment) // _MILLISECOND)
 
 
+def iso_text(moment: datetime) -> str:
+    """Return a time as ISO 8601 with milliseconds, in UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def iso_time(tick: int) -> str:
-    """Return the time of a tick as ISO 8601 with milliseconds, in UTC."""
-    return Tick(tick).time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return the time of a tick as ``iso_text``."""
+    return iso_text(Tick(tick).time)

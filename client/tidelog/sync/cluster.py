@@ -1,51 +1,46 @@
 """The synchronous twin of ``AsyncCluster``."""
 
-from collections.abc import Iterable
-from typing import Any, Unpack
+from functools import cache
+from typing import Self, Unpack, overload
 
-from tidelog.admin.channel_types import ChannelSettings
-from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S
+from tidelog.client import AsyncClient
 from tidelog.cluster import AsyncCluster
-from tidelog.sync.client import Client
+from tidelog.session import ClientOptions
+from tidelog.settings.resolver import context_access
+from tidelog.sync.client import Client, twin_of
 from tidelog.sync.generated.cluster import ClusterBase
-from tidelog.sync.journals import JournalCalls
-from tidelog.sync.mailboxes import MailboxCalls
-from tidelog.transport.background import background
+from tidelog.sync.generated.journals import JournalCalls
+from tidelog.sync.generated.mailboxes import MailboxCalls
 from tidelog.transport.in_one_process import InOneProcess
 
 
 class Cluster(InOneProcess, ClusterBase):
     """Tidelog servers that share one etcd, or a single server. See ``AsyncCluster``."""
 
-    def __init__(
-        self, endpoints: str | Iterable[str] = DEFAULT_ENDPOINT, *, timeout_s: float = DEFAULT_TIMEOUT_S, **options: Any
-    ) -> None:
-        """Create a client of the cluster. See ``AsyncCluster``."""
-        self._cluster: AsyncCluster = AsyncCluster(endpoints, timeout_s=timeout_s, **options)
-        self.endpoints = self._cluster.endpoints
-        self.timeout_s = timeout_s
-        self.journals = JournalCalls(self._cluster.journals)
-        self.mailboxes = MailboxCalls(self._cluster.mailboxes)
-        self._options = options
-        self._clients: dict[str, Client] = {}
-        background.add(self._cluster)
+    @classmethod
+    def from_context(cls, name: str | None = None, **options: Unpack[ClientOptions]) -> Self:
+        """Return a client of a context. See ``AsyncClient.from_context``."""
+        endpoints, tls, token = context_access(name, options.get("tls"), options.get("token"))
+        options["tls"], options["token"] = tls, token
+        return cls(endpoints, **options)
 
-    def client_of(self, channel: str) -> Client:
-        """Return a client of the node that owns ``channel``. See ``AsyncCluster.client_of``."""
-        return self._client_at(background.run(self._cluster.client_of(channel)).endpoint)
+    def _wrap(self, cluster: AsyncCluster) -> None:
+        self._cluster = cluster
+        self.endpoints = cluster.endpoints
+        self.timeout_s = cluster.timeout_s
+        self.journals = JournalCalls(cluster.journals)
+        self.mailboxes = MailboxCalls(cluster.mailboxes)
+        # One twin of each client, as for all calls of the asynchronous cluster.
+        self._twin_of = cache(twin_of)
 
-    def client_with(self, channel: str, **settings: Unpack[ChannelSettings]) -> Client:
-        """Create a channel if it does not exist. See ``AsyncCluster.client_with``."""
-        return self._client_at(background.run(self._cluster.client_with(channel, **settings)).endpoint)
+    def __repr__(self) -> str:
+        return f"<Cluster of {', '.join(self.endpoints)}>"
 
-    def _client_at(self, endpoint: str) -> Client:
-        if endpoint not in self._clients:
-            self._clients[endpoint] = Client(endpoint, timeout_s=self.timeout_s, **self._options)
-        return self._clients[endpoint]
 
-    def close(self) -> None:
-        """Close the clients of all nodes. See ``AsyncCluster.aclose``."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            client.close()
-        background.run(self._cluster.aclose())
+@overload
+def inner_of(client: Client) -> AsyncClient: ...
+@overload
+def inner_of(client: Client | Cluster) -> AsyncClient | AsyncCluster: ...
+def inner_of(client: Client | Cluster) -> AsyncClient | AsyncCluster:
+    """Return the asynchronous client inside of a synchronous one, for what is built on clients."""
+    return client._cluster if isinstance(client, Cluster) else client._client  # noqa: SLF001 - its twin

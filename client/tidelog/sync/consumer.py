@@ -1,11 +1,10 @@
 """The synchronous twin of the consumer."""
 
 from collections.abc import Iterator
-from typing import Self
 
 from tidelog.groups.consumer import AsyncConsumer
 from tidelog.sync.generated.consumer import ConsumerBase
-from tidelog.transport.background import background
+from tidelog.transport.background import background, called
 from tidelog.transport.in_one_process import InOneProcess
 from tidelog.wire.batch import Batch
 
@@ -23,21 +22,17 @@ class Consumer(InOneProcess, ConsumerBase, Iterator[Batch]):
         self.member_id = consumer.member_id
         self.auto_commit = consumer.auto_commit
 
+    def __repr__(self) -> str:
+        return f"<Consumer of group {self.group!r}, {len(self.assignment)} vchannels>"
+
     def commit_soon(self) -> None:
         """Commit everything delivered so far, without waiting. See ``AsyncConsumer.commit_soon``."""
+        background.run(called(self._consumer.commit_soon))
 
-        async def commit() -> None:
-            self._consumer.commit_soon()
-
-        background.run(commit())
-
-    def __iter__(self) -> Self:
-        return self
+    def resume(self) -> None:
+        """Deliver again after ``pause``; any thread may call it. See ``AsyncConsumer.resume``."""
+        background.run(called(self._consumer.resume))
 
     def __next__(self) -> Batch:
         """Return the next batch. Raises as ``AsyncConsumer.__anext__``."""
         return self._consumer.take_ready() or background.run(anext(self._consumer))
-
-    def __enter__(self) -> Self:
-        background.run(self._consumer.__aenter__())
-        return self

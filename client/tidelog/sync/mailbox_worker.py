@@ -4,23 +4,23 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from tidelog._closing import Closing
 from tidelog.errors import ClosedError, TidelogError
 from tidelog.mailboxes.deliveries import DeliveryFields
-from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How
-from tidelog.mailboxes.iteration import Iteration
-from tidelog.mailboxes.worker import WorkerOptions, WorkerSettings, log_failure
+from tidelog.mailboxes.feed import DeliveryFeed, FeedMailbox, How, WorkerSettings
+from tidelog.mailboxes.iteration import Iteration, WorkerIterator
+from tidelog.mailboxes.worker import WorkerOptions, log_failure
 from tidelog.transport.background import background
 from tidelog.transport.in_one_process import InOneProcess
-from tidelog.transport.retry import Retry
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 _Delivery = TypeVar("_Delivery", bound=DeliveryFields)
 
 
-class MailboxWorker(InOneProcess, Generic[_Delivery]):
+class MailboxWorker(InOneProcess, Closing, Generic[_Delivery]):
     """Delivers messages under leases, from ``Mailbox.worker``. See ``AsyncMailboxWorker``, whose rules are the same.
 
     ``for delivery in worker`` processes one message after another. Each loop, and each call of ``iter(worker)``, has an
@@ -33,14 +33,12 @@ class MailboxWorker(InOneProcess, Generic[_Delivery]):
         self,
         mailbox: FeedMailbox,
         make: Callable[[pb.Delivery, int], _Delivery],
-        retry: Retry,
         **options: Unpack[WorkerOptions],
     ) -> None:
         """Create the worker; does no I/O. Raises ValueError if an option is out of range."""
         self._feed: DeliveryFeed | None = None
         self._mailbox = mailbox
         self._make = make
-        self._retry = retry
         self.settings = WorkerSettings(**options)
         self._lock = threading.Lock()
         self._is_closed = False
@@ -63,13 +61,7 @@ class MailboxWorker(InOneProcess, Generic[_Delivery]):
             return self._feed
 
     async def _started(self) -> DeliveryFeed:
-        settings = self.settings
-        feed = DeliveryFeed(
-            self._mailbox, self._make, self._retry, concurrency=settings.concurrency, prefetch=settings.prefetch,
-            lease_s=settings.lease_s,
-        )  # fmt: skip
-        feed.start()
-        return feed
+        return DeliveryFeed(self._mailbox, self._make, self.settings)
 
     def __iter__(self) -> Iterator[_Delivery]:
         return _Deliveries(self)
@@ -88,28 +80,19 @@ class MailboxWorker(InOneProcess, Generic[_Delivery]):
             self._is_closed = True
             feed = self._feed
         if feed is not None:
-            background.run(feed.aclose(returns_taken=True))
+            background.close(feed.aclose(returns_taken=True))
 
     def __enter__(self) -> Self:
         self.feed()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if self._feed is not None and not self._is_closed:
             self._feed.close_soon()
 
 
-class _Deliveries(Generic[_Delivery]):
-    """An iterator of a worker; see ``MailboxWorker``. It keeps its worker, which may have no other owner."""
-
-    def __init__(self, worker: MailboxWorker[_Delivery]) -> None:
-        self._iteration: Iteration | None = None
-        self._worker = worker
+class _Deliveries(WorkerIterator[MailboxWorker[_Delivery]], Generic[_Delivery]):
+    """An iterator of a worker; see ``MailboxWorker``."""
 
     def __iter__(self) -> Self:
         return self
@@ -123,10 +106,6 @@ class _Deliveries(Generic[_Delivery]):
             raise StopIteration
         iteration.hand_out(delivery)
         return delivery
-
-    def __del__(self) -> None:
-        if self._iteration is not None:
-            self._iteration.leave()
 
 
 def _taken(feed: DeliveryFeed, take: Callable[[], Awaitable[Any]]) -> Any:

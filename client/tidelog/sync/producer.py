@@ -1,18 +1,21 @@
 """The synchronous producer: queues messages in the caller's thread and sends them on the client's event loop."""
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
+from tidelog.append.arrow_data import ArrowData, is_arrow, pieces
 from tidelog.append.producer import AsyncProducer, AsyncTicket
 from tidelog.append.sizes import Appendable, measure, measure_all
 from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog.transport.background import background
 from tidelog.transport.in_one_process import InOneProcess
-from tidelog.types import AppendResult
-from tidelog.wire.durations import check_seconds
+from tidelog.types import AppendResult, VchannelTotal
+from tidelog.wire.durations import Duration, check_seconds
 
 # Bytes that may wait for the event loop, in addition to those in flight.
 _QUEUE_BYTES: Final = 1 << 20
@@ -29,11 +32,14 @@ class Ticket(InOneProcess):
         self._ticket: AsyncTicket | None = None
         self._error: TidelogError | None = None
 
+    def __repr__(self) -> str:
+        return f"<Ticket, {'done' if self.done() else 'in flight'}>"
+
     def done(self) -> bool:
         """Return whether the message is acknowledged or has failed."""
         return self._error is not None or (self._ticket is not None and self._ticket.done())
 
-    def result(self, timeout_s: float | None = None) -> AppendResult:
+    def result(self, timeout_s: Duration | None = None) -> AppendResult:
         """Wait for the acknowledgement, at most ``timeout_s`` seconds, and return the message's position.
 
         Raises:
@@ -41,7 +47,7 @@ class Ticket(InOneProcess):
             TidelogError: The message was not appended, or the outcome is unknown.
         """
         if timeout_s is not None:
-            check_seconds("timeout_s", timeout_s)
+            timeout_s = check_seconds("timeout_s", timeout_s)
         with self._changed:
             is_sent = self._changed.wait_for(lambda: self._error or self._ticket, timeout_s)
         if self._error is not None:
@@ -60,7 +66,7 @@ async def _result_of(ticket: AsyncTicket) -> AppendResult:
 
 
 class Producer(InOneProcess):
-    """Sends messages to one vchannel in the order of the calls, with many batches in flight. See ``AsyncProducer``.
+    """Sends messages to a vchannel or a channel, with many batches in flight. See ``AsyncProducer``.
 
     Thread-safe. ``max_in_flight_bytes`` limits bytes sent and not acknowledged; up to 1 MiB more may wait in the
     process.
@@ -69,18 +75,27 @@ class Producer(InOneProcess):
     def __init__(self, producer: AsyncProducer) -> None:
         self.vchannel = producer.vchannel
         self._producer = producer
-        # Guards everything below; notified when the queue shrinks or the sender ends.
+        # Guards everything below; notified when the queue shrinks.
         self._changed = threading.Condition()
         self._queue: deque[tuple[Appendable | Sequence[Appendable], int, Ticket | None]] = deque()
         self._queued_bytes = 0
-        self._is_sending = False
+        # Sends the queue on the loop, while there is one.
+        self._sending: Future[None] | None = None
         self._failure: TidelogError | None = None
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Producer of {self.vchannel}, {self.in_flight_bytes} bytes in flight>"
 
     @property
     def in_flight_bytes(self) -> int:
         """Approximate bytes sent and not yet acknowledged."""
         return self._queued_bytes + self._producer.in_flight_bytes
+
+    @property
+    def totals(self) -> Mapping[str, VchannelTotal]:
+        """What is acknowledged so far, by vchannel. See ``AsyncProducer.totals``."""
+        return self._producer.totals
 
     def send(self, message: Appendable) -> Ticket:
         """Send ``message`` and return a ticket; waits only for room. See ``AsyncProducer.send``."""
@@ -100,8 +115,12 @@ class Producer(InOneProcess):
                 )
             self._add(message, size_bytes, None)
 
-    def send_many(self, messages: Sequence[Appendable]) -> None:
+    def send_many(self, messages: Sequence[Appendable] | ArrowData) -> None:
         """Send ``messages`` in order, waiting for room as needed. See ``AsyncProducer.send_many``."""
+        if is_arrow(messages):
+            for rows in pieces(messages, self._producer.max_batch_bytes):
+                self._enqueue(rows, rows.columns.size_bytes, None)
+            return
         begin = 0
         while begin < len(messages):
             part = messages[begin : begin + _MESSAGES_PER_PART]
@@ -111,15 +130,13 @@ class Producer(InOneProcess):
 
     def flush(self) -> None:
         """Wait until all messages sent before are acknowledged. See ``AsyncProducer.flush``."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_sending)
-        background.run(self._producer.flush())
+        background.run(self._flush())
 
     def close(self) -> None:
         """Flush, and reject further messages. See ``AsyncProducer.aclose``."""
         if not self._is_closed:
             self._is_closed = True
-            self.flush()
+            background.close(self._flush())
 
     def __enter__(self) -> Self:
         return self
@@ -151,17 +168,21 @@ class Producer(InOneProcess):
     def _add(self, messages: Appendable | Sequence[Appendable], size_bytes: int, ticket: Ticket | None) -> None:
         self._queue.append((messages, size_bytes, ticket))
         self._queued_bytes += size_bytes
-        if not self._is_sending:
-            self._is_sending = True
-            background.start(self._send_queue())
+        if self._sending is None:
+            self._sending = background.start(self._send_queue())
+
+    async def _flush(self) -> None:
+        if (sending := self._sending) is not None:
+            # Ctrl-C ends the wait, but not the sending.
+            await asyncio.shield(asyncio.wrap_future(sending))
+        await self._producer.flush()
 
     async def _send_queue(self) -> None:
         """Pass queued messages to the asynchronous producer, in order, until the queue is empty."""
         while True:
             with self._changed:
                 if not self._queue:
-                    self._is_sending = False
-                    self._changed.notify_all()
+                    self._sending = None
                     return
                 taken = list(self._queue)
                 self._queue.clear()

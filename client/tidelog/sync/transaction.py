@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Unpack
 
+from tidelog.append.arrow_data import ArrowData, is_arrow
 from tidelog.append.options import AppendConditions
 from tidelog.append.sizes import Appendable
 from tidelog.sync.generated.transaction import TransactionBase
@@ -23,12 +24,21 @@ class Transaction(InOneProcess, TransactionBase):
         # Guards the messages gathered so far.
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return repr(self._transaction).replace("Async", "", 1)
+
     def append(
-        self, vchannel: str, messages: Appendable | Sequence[Appendable], **conditions: Unpack[AppendConditions]
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable] | ArrowData,
+        **conditions: Unpack[AppendConditions],
     ) -> None:
         """Add messages to the transaction. See ``AsyncTransaction.append``."""
         # Why by hand: an append that sends nothing needs no event loop.
         with self._lock:
+            if is_arrow(messages):
+                background.run(self._transaction.append(vchannel, messages, **conditions))
+                return
             self._transaction.add(vchannel, messages, **conditions)
             if self._transaction.is_due:
                 background.run(self._transaction.stage())

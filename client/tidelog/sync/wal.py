@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Self, Unpack
 
+from tidelog._closing import Closing
 from tidelog.read.positions import EARLIEST, Positions, Start
 from tidelog.sync.generated.client_calls import ClientCalls
 from tidelog.sync.generated.wal import WalBase
-from tidelog.transport.background import background
+from tidelog.transport.background import background, called
 from tidelog.wal.accessor import AsyncWal
 from tidelog.wal.deliver_filters import ReadOptions
 from tidelog.wal.message_handler import Handler, HandlerCalls, handler_functions
@@ -86,7 +86,7 @@ def _settle(future: Future[None], function: Callable[[], object]) -> None:
         future.set_result(None)
 
 
-class WalScanner(ScannerProgress):
+class WalScanner(ScannerProgress, Closing):
     """A background read, which runs until its end, an error or ``close``. See ``AsyncWalScanner``.
 
     Attributes:
@@ -107,16 +107,11 @@ class WalScanner(ScannerProgress):
         if self._pid != os.getpid():
             # A fork copies neither the task nor the thread: in the child there is nothing to end or wait for.
             return
-        background.run(_stopped(self._core) if self._thread.is_here else self._core.close())
+        background.close(called(self._core.stop) if self._thread.is_here else self._core.close())
 
     def __enter__(self) -> Self:
         self._opened.wait()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Wal(WalBase):
@@ -142,16 +137,8 @@ class Wal(WalBase):
         thread = HandlerThread(message_handler)
         try:
             core = self._wal.scanner_core(vchannel, thread.calls, deliver_policy, done, opened, **options)
-            background.run(_started(core))
+            background.run(called(core.start))
         except BaseException:
             thread.end()
             raise
         return WalScanner(core, thread, done, opened)
-
-
-async def _started(core: ScannerCore) -> None:
-    core.start()
-
-
-async def _stopped(core: ScannerCore) -> None:
-    core.stop()

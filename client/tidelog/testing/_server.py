@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol, Self, cast
 
 from tidelog import AsyncClient
@@ -30,6 +29,7 @@ class TestServer:
     Attributes:
         endpoint: ``host:port`` for clients.
         http_endpoint: ``host:port`` for probes and metrics.
+        stop: Stops the server gracefully and waits until it has ended. Idempotent.
     """
 
     # Its name begins with "Test", so pytest would collect it as a test class.
@@ -38,18 +38,12 @@ class TestServer:
     def __init__(self, handle: _Handle) -> None:
         self.endpoint = handle.endpoint
         self.http_endpoint = handle.http_endpoint
-        self._handle = handle
-
-    def stop(self) -> None:
-        """Stop the server gracefully and wait until it has ended. Idempotent."""
-        self._handle.stop()
+        self.stop = handle.stop
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -6,6 +6,7 @@ call starts a new one, in the parent and in the child. Calls that other threads 
 
 import asyncio
 import inspect
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -13,7 +14,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from tidelog.transport import fork as _fork
+from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
 
 _Result = TypeVar("_Result")
 # Maximum wait of a fork for connections to close. After that the child cannot use gRPC, and gets ForkError.
@@ -115,7 +116,13 @@ class Background:
         self._thread: threading.Thread | None = None
         self._unusable: list[asyncio.AbstractEventLoop | None] = []
         self._clients: WeakSet[Pausable] = WeakSet()
-        self._in_progress: set[Future[Any] | _BlockingCall[Any]] = set()
+        self._in_progress: set[Future[Any] | asyncio.Task[None] | _BlockingCall[Any]] = set()
+        # Ordering: after `fork` is imported, whose function then runs after all clients have paused.
+        os.register_at_fork(
+            before=self.begin_fork,
+            after_in_parent=lambda: self._lock.release(),  # noqa: PLW0108 - ``forget`` replaces the lock
+            after_in_child=self.forget,
+        )
 
     def add(self, client: "Pausable") -> None:
         """Pause ``client`` around forks."""
@@ -168,14 +175,32 @@ class Background:
         future.add_done_callback(self._in_progress.discard)
         return future
 
+    def close(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Run ``closing``, which ends an object of the caller. On the loop's own thread, begin it, and do not wait.
+
+        Why not ``run``: an object that nothing references any more, such as a generator in a ``with`` block, is closed
+        on the thread that frees it. A failure that no caller waits for goes to the loop's exception handler.
+        """
+        loop = self._own_loop()
+        if loop is None:
+            self.run(closing)
+            return
+        ending = loop.create_task(closing, name="tidelog-close")
+        self._in_progress.add(ending)
+        ending.add_done_callback(self._in_progress.discard)
+
     def call_soon(self, call: Callable[[], object]) -> None:
         """Run ``call`` on the loop soon; from any thread, the loop's own included."""
-        loop = self._loop
-        if loop is not None and threading.current_thread() is self._thread:
+        loop = self._own_loop()
+        if loop is not None:
             loop.call_soon(call)
             return
         with self._lock:
             self.loop().call_soon_threadsafe(call)
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop if the caller is on its thread."""
+        return self._loop if threading.current_thread() is self._thread else None
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if necessary."""
@@ -185,7 +210,7 @@ class Background:
                 self._thread = threading.Thread(target=_run, args=(started,), name="tidelog", daemon=True)
                 self._thread.start()
                 self._loop = started.result()
-            assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
+            assert self._own_loop() is None, "a blocking call on the client's own event loop"
             return self._loop
 
     @property
@@ -195,6 +220,7 @@ class Background:
 
     def begin_fork(self) -> None:
         """Stop the loop, unless a client is in use, and let no other thread use it until the fork has ended."""
+        # Released in the parent; the child has another one.
         self._lock.acquire()
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or threading.current_thread() is thread or self._in_progress:
@@ -210,10 +236,6 @@ class Background:
             # Why a timeout: a callback on the loop may need a lock whose owner waits for the end of the fork.
             thread.join(max(0.0, give_up_s - time.monotonic()))
 
-    def end_fork(self) -> None:
-        """Let other threads use the loop again; for the parent."""
-        self._lock.release()
-
     def forget(self) -> None:
         """Discard the parent's loop and thread, which a fork does not copy; for the child."""
         self._lock = threading.RLock()
@@ -227,6 +249,11 @@ class Background:
         return all(paused)
 
 
+async def called(call: Callable[[], None]) -> None:
+    """Make a call that needs a running event loop."""
+    call()
+
+
 def _run(started: "Future[asyncio.AbstractEventLoop]") -> None:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -238,6 +265,3 @@ def _run(started: "Future[asyncio.AbstractEventLoop]") -> None:
 
 
 background: Final = Background()
-_fork.pause_around_forks(
-    before=background.begin_fork, after_in_parent=background.end_fork, after_in_child=background.forget
-)

@@ -9,27 +9,26 @@ from tidelog.transport.transport import deadline_error
 
 
 class Deadline:
-    """The end of a call, by the event loop's clock: each of its requests gets what is left."""
+    """The end of a call, by the event loop's clock: each of its requests gets what is left.
+
+    Attributes:
+        at_s: When it ends.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         """Start it now."""
         self._clock = asyncio.get_running_loop().time
         self._timeout_s = timeout_s
-        self._at_s = self._clock() + timeout_s
+        self.at_s = self._clock() + timeout_s
 
     def restart(self) -> None:
         """Start it again, because the call has made progress."""
-        self._at_s = self._clock() + self._timeout_s
-
-    @property
-    def at_s(self) -> float:
-        """When it ends."""
-        return self._at_s
+        self.at_s = self._clock() + self._timeout_s
 
     @property
     def left_s(self) -> float:
         """The time that is left, at least 0."""
-        return max(0.0, self._at_s - self._clock())
+        return max(0.0, self.at_s - self._clock())
 
     def check(self, what: str) -> None:
         """Check that time is left for ``what``, the next request: without any, its outcome would be unknown.
@@ -46,4 +45,4 @@ class Deadline:
         Raises:
             DeadlineError: The deadline has passed. The block was cancelled, and the request was not sent.
         """
-        return answer_by(self._at_s, partial(deadline_error, what, self._timeout_s))
+        return answer_by(self.at_s, partial(deadline_error, what, self._timeout_s))

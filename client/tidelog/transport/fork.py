@@ -18,7 +18,6 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -57,16 +56,14 @@ def _import_grpc_without_fork_handlers() -> bool:
 _GRPC_HAS_FORK_HANDLERS: Final = _import_grpc_without_fork_handlers()
 
 
-def _thread_names() -> Iterator[str]:
+def _grpc_runs() -> bool:
+    """Return whether gRPC has threads in this process."""
     for thread in _THREADS.glob("*/comm"):
         # The thread may have ended since.
         with suppress(OSError):
-            yield thread.read_text().rstrip()
-
-
-def _grpc_runs() -> bool:
-    """Return whether gRPC has threads in this process."""
-    return any(name in _GRPC_THREADS for name in _thread_names())
+            if thread.read_text().rstrip() in _GRPC_THREADS:
+                return True
+    return False
 
 
 class _Forks:
@@ -133,13 +130,6 @@ def disconnected(holder: object) -> None:
     """Record that ``holder`` has no gRPC objects any more."""
     _forks.connected.discard(holder)
     _forks.has_released = True
-
-
-def pause_around_forks(
-    *, before: Callable[[], None], after_in_parent: Callable[[], None], after_in_child: Callable[[], None]
-) -> None:
-    """Run the functions around every fork, for the lifetime of the process."""
-    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
 # The function registered first runs last before a fork: after all clients have paused.

@@ -65,11 +65,6 @@ class Queue(ABC):
         """Whether something waits to be sent, now or later."""
 
     @property
-    @abstractmethod
-    def may_write(self) -> bool:
-        """Whether ``next_request`` may return a request now."""
-
-    @property
     def is_over(self) -> bool:
         """Whether nothing is ever sent again."""
         return False
@@ -171,6 +166,8 @@ class Pipeline:
         self._reader: asyncio.Task[TidelogError] | None = None
         self._was_broken = False
         self._is_finishing = False
+        # Of the process to which the current stream goes.
+        self._term = 0
         # The server's maximum request size, known once it has ended the current stream because of a larger one.
         self._max_request_bytes = inf
         # The pauses before the next attempts; None while answers arrive.
@@ -396,6 +393,7 @@ class Pipeline:
     async def _serve(self, call: Any) -> TidelogError:
         """Write to and read from a new call until it ends; return the reason of the end."""
         self._is_finishing = False
+        self._term = self._transport.term
         reader = asyncio.create_task(self._read(call, StreamEnd(call)), name=f"tidelog-{self._name}-read")
         writer = asyncio.create_task(self._write(call), name=f"tidelog-{self._name}-write")
         self._call, self._reader = call, reader
@@ -416,22 +414,26 @@ class Pipeline:
     async def _write(self, call: Any) -> None:
         # A write to an RPC that has ended raises one of these; the reader reports the reason.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            idle_s = self._queue.idle_s
+            idle_at_s = None if idle_s is None else self._loop.time() + idle_s
             while not self._is_finishing:
                 request = self._queue.next_request()
                 if request is None:
-                    if self._queue.idle_s is None:
-                        await self._wake.wait()
-                    elif not await self._is_due(self._queue.idle_s):
-                        await call.write(self._queue.idle_request())
-                    self._wake.clear()
-                else:
-                    await call.write(request)
+                    if await self._has_woken(idle_at_s):
+                        self._wake.clear()
+                        continue
+                    request = self._queue.idle_request()
+                await call.write(request)
+                if idle_s is not None:
+                    idle_at_s = self._loop.time() + idle_s
         await half_close(call)
 
-    async def _is_due(self, within_s: float) -> bool:
-        """Return whether something may have become sendable within ``within_s``."""
+    async def _has_woken(self, until_s: float | None) -> bool:
+        """Return whether something may have become sendable until ``until_s``; None waits for it."""
+        if until_s is None:
+            return await self._wake.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout_at(until_s):
                 return await self._wake.wait()
         return False
 
@@ -445,8 +447,8 @@ class Pipeline:
                 after = queue.answered(response)
                 if after is not After.CONTINUE or self._has_resumed:
                     self._heed(after)
-                if queue.may_write:
-                    self._wake.set()
+                # Also if nothing waits: a caller that this answer resumes may send before the turn of the writer.
+                self._wake.set()
                 self._changed.set()
         except grpc.aio.AioRpcError:
             failure = await end.failure(call)
@@ -465,6 +467,7 @@ class Pipeline:
                 # Half-close before the next request: the server refuses what is written to it. The end of the call is
                 # then clean. A server that ends the call while the client writes makes gRPC lose answers.
                 self._is_finishing = True
+                self._transport.note_stop(self._term)
                 self._wake.set()
             case After.PAUSE:
                 if self._resume_timer is None:

@@ -34,9 +34,13 @@ class Retry:
     give_up_s: float = 60.0
 
     def __post_init__(self) -> None:
-        check_seconds("base_s", self.base_s, may_be_minimum=False)
-        check_seconds("cap_s", self.cap_s, may_be_minimum=False)
-        check_seconds("give_up_s", self.give_up_s, maximum=MAX_GIVE_UP_S)
+        # A timedelta becomes the number of its seconds.
+        for name, value in (
+            ("base_s", check_seconds("base_s", self.base_s, may_be_minimum=False)),
+            ("cap_s", check_seconds("cap_s", self.cap_s, may_be_minimum=False)),
+            ("give_up_s", check_seconds("give_up_s", self.give_up_s, maximum=MAX_GIVE_UP_S)),
+        ):
+            object.__setattr__(self, name, value)
         if self.base_s > self.cap_s:
             raise ValueError(f"expected 0 < base_s <= cap_s, got base_s={self.base_s} cap_s={self.cap_s}")
 

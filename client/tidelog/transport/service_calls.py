@@ -1,7 +1,6 @@
 """The base of the client's calls of one service."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final, TypeVar
 
@@ -13,7 +12,6 @@ from tidelog.transport.patience_scope import answer_by
 from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport, UnaryMethod
 
-_Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 
 _HEARTBEATS: Final = 6
@@ -21,35 +19,32 @@ _HEARTBEATS: Final = 6
 _HEARTBEAT_INTERVAL_MS: Final = (100, 10_000)
 
 
-class ServiceCalls(ABC):
-    """Calls of one service, for ``AsyncClient``.
+class ServiceCalls:
+    """Calls of one service, such as ``AsyncClient.journals``, or for ``AsyncClient`` itself.
 
     Attributes:
         timeout_s: Timeout of a call in seconds, unless the call has one of its own.
     """
 
-    timeout_s: float
-
-    @abstractmethod
-    def _transport(self) -> Transport:
-        """Return the transport of this event loop."""
+    def __init__(self, transport: Callable[[], Transport], timeout_s: float) -> None:
+        """Create the calls; does no I/O. ``transport`` returns the client's transport in this event loop."""
+        self._transport = transport
+        self.timeout_s = timeout_s
 
     @property
     def _services(self) -> Connection:
         """The stubs of the services. Raises ClosedError once the client is closed."""
         return self._transport().services
 
-    async def _read(
-        self, method: UnaryMethod[_Request, _Response], request: _Request, deadline: Deadline | None = None
-    ) -> _Response:
+    async def _read(self, method: UnaryMethod[_Response], request: Any, deadline: Deadline | None = None) -> _Response:
         """Return the response to a request that only reads; ``deadline`` is that of a call with several requests."""
         timeout_s = self.timeout_s if deadline is None else deadline.left_s
         return await self._transport().call(method, request, timeout_s=timeout_s, is_read=True)
 
     async def _change(
         self,
-        method: UnaryMethod[_Request, _Response],
-        request: _Request,
+        method: UnaryMethod[_Response],
+        request: Any,
         *,
         is_idempotent: bool = False,
         deadline: Deadline | None = None,
@@ -87,18 +82,17 @@ class ServiceCalls(ABC):
         first_within_s = self.timeout_s if deadline is None else deadline.left_s
         answer_by_s: float | None = clock() + first_within_s
         await transport.ready(min(transport.connect_timeout_s, first_within_s))
-        connection = transport.lease()
-        call = method(connection)(request, metadata=transport.metadata())
-        try:
-            while (answer := await _next_answer(transport, call, answer_by_s, is_read=is_read)) is not grpc.aio.EOF:
-                yield answer
-                within_s = None if later_within_s is None else later_within_s(answer)
-                answer_by_s = None if within_s is None else clock() + within_s
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error, is_read=is_read) from error
-        finally:
-            call.cancel()
-            transport.release(connection)
+        with transport.leased() as connection:
+            call = method(connection)(request, metadata=transport.metadata())
+            try:
+                while (answer := await _next_answer(transport, call, answer_by_s, is_read=is_read)) is not grpc.aio.EOF:
+                    yield answer
+                    within_s = None if later_within_s is None else later_within_s(answer)
+                    answer_by_s = None if within_s is None else clock() + within_s
+            except grpc.aio.AioRpcError as error:
+                raise error_of_status(error, is_read=is_read) from error
+            finally:
+                call.cancel()
 
     def _watched(self, method: Callable[[Connection], Any], request: Any) -> AsyncGenerator[Any, None]:
         """Yield the answers of a watch, heartbeats included, as ``_answers``.

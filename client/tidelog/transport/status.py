@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -24,6 +25,13 @@ WRITE_FAILED: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 """The status that grpcio gives to a call of which a write failed: the call is over, and its own status is not known."""
 
 _TOO_LARGE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
+_CLASSES: Final[dict[grpc.StatusCode, type[TidelogError]]] = {
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.CANCELLED: UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    grpc.StatusCode.UNIMPLEMENTED: InvalidRequestError,
+}
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 
@@ -42,7 +50,7 @@ def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bo
         return AppendUnknownError(f"the outcome of the append is unknown: {message}", effect=effect)
     if (error.code(), message) == WRITE_FAILED:
         return UnavailableError("the server, or the connection, ended the call while it was written to", effect=effect)
-    return _class_of_code(error.code())(message, effect=effect)
+    return _CLASSES.get(error.code(), ServerError)(message, effect=effect)
 
 
 def is_of_server(error: grpc.aio.AioRpcError) -> bool:
@@ -74,31 +82,11 @@ def max_request_bytes_of(error: grpc.aio.AioRpcError) -> int | None:
     return int(found[1]) if found else None
 
 
-def _class_of_code(code: grpc.StatusCode) -> type[TidelogError]:
-    match code:
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-            return UnavailableError
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineError
-        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
-            return InvalidRequestError
-        case _:
-            return ServerError
-
-
 def _detail_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> error_pb2.ErrorDetail | None:
+    detail = error_pb2.ErrorDetail()
     for key, value in metadata or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            return _parse_detail(value)
-    return None
-
-
-def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:
-    detail = error_pb2.ErrorDetail()
-    try:
-        status = error_pb2.RpcStatus.FromString(value)
-        if any(packed.Unpack(detail) for packed in status.details):
-            return detail
-    except DecodeError:
-        return None
+            with suppress(DecodeError):
+                status = error_pb2.RpcStatus.FromString(value)
+                return detail if any(packed.Unpack(detail) for packed in status.details) else None
     return None

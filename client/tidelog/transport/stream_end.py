@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
@@ -13,6 +13,7 @@ STATUS_WAIT_S: Final = 1.0
 """Maximum wait for the status of a call after a failed write: gRPC Core has it then, but may never report it."""
 
 _POLL_S: Final = 0.005
+_Result = TypeVar("_Result")
 
 
 async def half_close(call: Any) -> None:
@@ -45,7 +46,7 @@ class StreamEnd:
         status = self._first or last
         with suppress(TimeoutError):
             async with asyncio.timeout(STATUS_WAIT_S):
-                while _is_of_write(status):
+                while (status.code(), status.details()) == WRITE_FAILED:
                     # No callback or future of the call reports a second status.
                     await asyncio.sleep(_POLL_S)
                     status = await _status(call)
@@ -53,11 +54,7 @@ class StreamEnd:
 
     def _keep(self, call: Any) -> None:
         if self._first is None:
-            self._first = _at_once(_status(call))
-
-
-def _is_of_write(status: grpc.aio.AioRpcError) -> bool:
-    return (status.code(), status.details()) == WRITE_FAILED
+            self._first = at_once(_status(call))
 
 
 async def _status(call: Any) -> grpc.aio.AioRpcError:
@@ -66,12 +63,18 @@ async def _status(call: Any) -> grpc.aio.AioRpcError:
     )
 
 
-def _at_once(awaited: Coroutine[Any, Any, grpc.aio.AioRpcError]) -> grpc.aio.AioRpcError | None:
+def look_at(future: "asyncio.Future[Any]") -> None:
+    """Retrieve the exception of a future that is done, if it has one: asyncio logs those that were never retrieved."""
+    if not future.cancelled():
+        future.exception()
+
+
+def at_once(awaited: Coroutine[Any, Any, _Result]) -> _Result | None:
     """Return the result of a coroutine that completes without waiting; None if it would wait."""
     try:
         awaited.send(None)
     except StopIteration as end:
-        status: grpc.aio.AioRpcError = end.value
-        return status
+        result: _Result = end.value
+        return result
     awaited.close()
     return None

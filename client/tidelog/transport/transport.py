@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
@@ -59,7 +58,8 @@ CHANNEL_OPTIONS: Final = (
     # This client decides what may be retried.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # No longer: it grows while no process listens, and another attempt is what finds out that one does again.
+    ("grpc.max_reconnect_backoff_ms", 500),
     # Channels of one process to one server must not share a connection, and no connection may outlive its channel.
     ("grpc.use_local_subchannel_pool", 1),
     # A web proxy would cut streams, and must not be used for loopback.
@@ -73,8 +73,10 @@ _LAST_LOOK_S: Final = 0.05
 WARN_EVERY_S: Final = 10.0
 """The readers of a client together log at most one warning in this time."""
 
-_Request_contra = TypeVar("_Request_contra", contravariant=True)
-_Response_co = TypeVar("_Response_co", covariant=True)
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+UnaryMethod = Callable[..., Awaitable[_Response]]
+"""A method of a generated stub, which has no annotations."""
 
 _CLIENT_ID_KEY: Final = "tidelog-client-id"
 _LOST_CODES: Final = frozenset(
@@ -82,43 +84,6 @@ _LOST_CODES: Final = frozenset(
 )
 
 
-# In the order of Connection. Why Any: generated code has no annotations, and serves both kinds of channel.
-_STUBS: Final[tuple[Callable[[Any], Any], ...]] = (
-    wal_service_pb2_grpc.WalServiceStub,
-    channel_service_pb2_grpc.ChannelServiceStub,
-    transaction_service_pb2_grpc.TransactionServiceStub,
-    broadcast_service_pb2_grpc.BroadcastServiceStub,
-    group_service_pb2_grpc.GroupServiceStub,
-    cluster_service_pb2_grpc.ClusterServiceStub,
-    token_service_pb2_grpc.TokenServiceStub,
-    backup_service_pb2_grpc.BackupServiceStub,
-    journal_service_pb2_grpc.JournalServiceStub,
-    mailbox_service_pb2_grpc.MailboxServiceStub,
-    blob_service_pb2_grpc.BlobServiceStub,
-)
-
-
-class UnaryMethod(Protocol[_Request_contra, _Response_co]):
-    """A method of a generated stub."""
-
-    def __call__(  # noqa: D102 - the class says it
-        self,
-        request: _Request_contra,
-        *,
-        timeout: float | None = None,
-        metadata: Sequence[tuple[str, str]] | None = None,
-    ) -> Awaitable[_Response_co]: ...
-
-
-class OpenTransaction(Protocol):
-    """A transaction that is staged on the server."""
-
-    def forget(self) -> None:
-        """Stop sending keepalives."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
 class Connection:
     """One HTTP/2 connection, opened when it is first needed.
 
@@ -130,24 +95,41 @@ class Connection:
         scans: Number of scans and long-waiting calls in progress on it.
     """
 
-    channel: grpc.aio.Channel
-    append_stream: Any
-    operate: Any
-    scan: Any
-    consume: Any
-    join_group: Any
-    wal: Any
-    channels: Any
-    transactions: Any
-    broadcasts: Any
-    groups: Any
-    cluster: Any
-    tokens: Any
-    backups: Any
-    journals: Any
-    mailboxes: Any
-    blobs: Any
-    scans: int = 0
+    def __init__(self, channel: Any) -> None:
+        self.channel: grpc.aio.Channel = channel
+        self.scans = 0
+        self.append_stream: Any = channel.stream_stream(
+            "/tidelog.v1.WalService/AppendStream",
+            response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
+        )
+        self.operate: Any = channel.stream_stream(
+            "/tidelog.v1.MailboxService/Operate", response_deserializer=mailbox_service_pb2.OperateResponse.FromString
+        )
+        self.scan: Any = channel.unary_stream(
+            "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
+        )
+        self.consume: Any = channel.unary_unary(
+            "/tidelog.v1.GroupService/Consume", request_serializer=group_service_pb2.ConsumeRequest.SerializeToString
+        )
+        self.join_group: Any = channel.stream_stream(
+            "/tidelog.v1.GroupService/JoinGroup", response_deserializer=group_service_pb2.JoinGroupResponse.FromString
+        )
+
+        # Why: a generated class has no annotations.
+        def stub(kind: Any) -> Any:
+            return kind(channel)
+
+        self.wal = stub(wal_service_pb2_grpc.WalServiceStub)
+        self.channels = stub(channel_service_pb2_grpc.ChannelServiceStub)
+        self.transactions = stub(transaction_service_pb2_grpc.TransactionServiceStub)
+        self.broadcasts = stub(broadcast_service_pb2_grpc.BroadcastServiceStub)
+        self.groups = stub(group_service_pb2_grpc.GroupServiceStub)
+        self.cluster = stub(cluster_service_pb2_grpc.ClusterServiceStub)
+        self.tokens = stub(token_service_pb2_grpc.TokenServiceStub)
+        self.backups = stub(backup_service_pb2_grpc.BackupServiceStub)
+        self.journals = stub(journal_service_pb2_grpc.JournalServiceStub)
+        self.mailboxes = stub(mailbox_service_pb2_grpc.MailboxServiceStub)
+        self.blobs = stub(blob_service_pb2_grpc.BlobServiceStub)
 
 
 class Transport(InOneProcess):
@@ -169,8 +151,11 @@ class Transport(InOneProcess):
         self._client_id = ((_CLIENT_ID_KEY, client_id),)
         self._tls = tls
         self._token = token
-        self.open_transactions: set[OpenTransaction] = set()
+        # Of each transaction that is staged on the server, what ends its keepalives.
+        self.open_transactions: set[Callable[[], None]] = set()
         self.consume_ids = ConsumeIds()
+        # Of the process that serves the node; see NodeTransport.
+        self.term = 0
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         # Streams may wait in it too; a close cancels what runs outside of it with CancelledError.
@@ -178,7 +163,7 @@ class Transport(InOneProcess):
         # Number of readers that may be waiting for a connection.
         self._waiting = 0
         self._may_warn_at_s = 0.0
-        self._connections = [self._new_connection()]
+        self._connections = [Connection(self._open_channel())]
 
     @property
     def transactions(self) -> Any:
@@ -193,19 +178,9 @@ class Transport(InOneProcess):
         return callable(self._token)
 
     @property
-    def is_closing(self) -> bool:
-        """Whether the connections are being closed, or are closed."""
-        return self.calls.is_closing
-
-    @property
     def is_closed(self) -> bool:
         """Whether the connections are closed."""
         return not self._connections
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no unary call is in progress."""
-        return self.calls.is_idle
 
     def append_stream(self) -> Any:
         """Return a new call of AppendStream on the first connection; its requests are bytes."""
@@ -263,7 +238,7 @@ class Transport(InOneProcess):
             if connection.scans < _SCANS_PER_CONNECTION:
                 break
         else:
-            connection = self._new_connection()
+            connection = Connection(self._open_channel())
             self._connections.append(connection)
         connection.scans += 1
         return connection
@@ -271,6 +246,22 @@ class Transport(InOneProcess):
     def release(self, connection: Connection) -> None:
         """Return a connection that ``lease`` returned."""
         connection.scans -= 1
+
+    @contextmanager
+    def leased(self) -> Iterator[Connection]:
+        """Yield a connection with room for a call that may wait for long; see ``lease``.
+
+        Why: a connection carries at most 100 calls at once. If 100 waiting calls filled the main connection, the
+        acknowledgements that they wait for could not be sent.
+        """
+        connection = self.lease()
+        try:
+            yield connection
+        finally:
+            self.release(connection)
+
+    def note_stop(self, term: int) -> None:
+        """Note that the process that serves the node in ``term`` has begun to stop; see NodeTransport."""
 
     async def ready(self, timeout_s: float, *, holds_close: bool = False) -> None:
         """Return once the first connection is established. No part of any request is sent before.
@@ -283,7 +274,7 @@ class Transport(InOneProcess):
             UnavailableError: It could not be established in time; ``effect`` is ``none``.
             ClosedError: The client was closed.
         """
-        if self.is_closing or not self._is_ready():
+        if self.calls.is_closing or not self._is_ready():
             async with self.calls.entered(holds_close=holds_close):
                 await self._ready(timeout_s)
 
@@ -298,17 +289,17 @@ class Transport(InOneProcess):
 
     async def call(
         self,
-        method: UnaryMethod[_Request_contra, _Response_co],
-        request: _Request_contra,
+        method: UnaryMethod[_Response],
+        request: _Request,
         *,
         timeout_s: float,
         is_read: bool,
         is_append: bool = False,
         is_idempotent: bool = False,
         holds_close: bool | None = None,
-        mark_repeated: Callable[[_Request_contra], None] | None = None,
+        mark_repeated: Callable[[_Request], None] | None = None,
         withdraw: Callable[..., Awaitable[object]] | None = None,
-    ) -> _Response_co:
+    ) -> _Response:
         """Return the response to ``request``. Retry until the timeout if it had no effect or is idempotent.
 
         Args:
@@ -355,15 +346,15 @@ class Transport(InOneProcess):
     async def _repeated(
         self,
         progress: Progress,
-        method: UnaryMethod[_Request_contra, _Response_co],
-        request: _Request_contra,
+        method: UnaryMethod[_Response],
+        request: _Request,
         *,
         timeout_s: float,
         is_read: bool,
         is_append: bool,
         is_idempotent: bool,
-        mark_repeated: Callable[[_Request_contra], None] | None,
-    ) -> _Response_co:
+        mark_repeated: Callable[[_Request], None] | None,
+    ) -> _Response:
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         pauses_s = self.retry.pauses_s()
@@ -402,7 +393,7 @@ class Transport(InOneProcess):
         within = f" within {timeout_s:.1f} s"
         try:
             async with asyncio.timeout(timeout_s):
-                if await _is_connected(channel, tries_once=tries_once):
+                if await is_connected(channel, tries_once=tries_once):
                     return
                 within = ""
         except TimeoutError:
@@ -422,10 +413,6 @@ class Transport(InOneProcess):
         """Return the metadata of a call, including its span if tracing is enabled."""
         return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
 
-    async def drain(self, timeout_s: float) -> None:
-        """Refuse new calls, end calls that only read, and wait up to ``timeout_s`` for the others."""
-        await self.calls.drain(timeout_s)
-
     async def aclose(self) -> None:
         """Close the connections, which ends their calls and streams; open transactions expire on the server.
 
@@ -437,8 +424,8 @@ class Transport(InOneProcess):
             await self._close()
 
     async def _close(self) -> None:
-        for transaction in list(self.open_transactions):
-            transaction.forget()
+        for forget in list(self.open_transactions):
+            forget()
         # Ordering: before the channels, whose close ends calls in progress with CancelledError.
         await self.calls.end()
         # Why: gRPC's thread runs as long as its objects exist, and must not run during a fork.
@@ -447,33 +434,14 @@ class Transport(InOneProcess):
             await connection.channel.close()
         _fork.disconnected(self)
 
-    def _new_connection(self) -> Connection:
+    def _open_channel(self) -> Any:
         if self._tls is None:
-            channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
-        else:
-            credentials = self._tls.channel_credentials()
-            channel = grpc.aio.secure_channel(self.endpoint, credentials, options=CHANNEL_OPTIONS)
-        append_stream: Any = channel.stream_stream(
-            "/tidelog.v1.WalService/AppendStream",
-            response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
-        )
-        operate: Any = channel.stream_stream(
-            "/tidelog.v1.MailboxService/Operate", response_deserializer=mailbox_service_pb2.OperateResponse.FromString
-        )
-        scan: Any = channel.unary_stream(
-            "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
-        )
-        consume: Any = channel.unary_unary(
-            "/tidelog.v1.GroupService/Consume", request_serializer=group_service_pb2.ConsumeRequest.SerializeToString
-        )
-        join_group: Any = channel.stream_stream(
-            "/tidelog.v1.GroupService/JoinGroup", response_deserializer=group_service_pb2.JoinGroupResponse.FromString
-        )
-        stubs = (kind(channel) for kind in _STUBS)
-        return Connection(channel, append_stream, operate, scan, consume, join_group, *stubs)
+            return grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+        credentials = self._tls.channel_credentials()
+        return grpc.aio.secure_channel(self.endpoint, credentials, options=CHANNEL_OPTIONS)
 
 
-async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
+async def is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
     """Return True once the channel is connected; with ``tries_once``, False once an attempt has failed.
 
     Why it polls: gRPC cannot cancel a watch of the state before the state changes, and may report an abandoned watch

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from tidelog.tick import Tick
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.service_calls import ServiceCalls
 from tidelog.types import Durability, PreparedCommit, PreparedTransaction, TransactionDescription
 from tidelog.v1 import transaction_service_pb2
 from tidelog.wire import protocol as _wire
-from tidelog.wire.durations import seconds_or
+from tidelog.wire.durations import Duration, seconds_or
 
 
 class AsyncTransactionCalls(ServiceCalls):
@@ -25,7 +26,7 @@ class AsyncTransactionCalls(ServiceCalls):
         any_vchannel: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PreparedCommit:
         """Commit prepared transactions of any clients atomically, once per application and version.
 
@@ -75,7 +76,9 @@ class AsyncTransactionCalls(ServiceCalls):
             transport.transactions.CommitPreparedTxns, request,
             timeout_s=seconds_or("timeout_s", timeout_s, self.timeout_s), is_read=False, is_idempotent=True,
         )  # fmt: skip
-        return _wire.prepared_commit(answer)
+        synced: Durability = "sync" if answer.durability == _wire.DURABILITIES["sync"] else "os"
+        ticks = Tick(answer.first_tick), Tick(answer.last_tick)
+        return PreparedCommit(*ticks, answer.messages, synced, answer.duplicate)
 
     async def roll_back_prepared(self, txns: Sequence[PreparedTransaction]) -> None:
         """Roll back prepared transactions of any clients; skip those that have ended without a commit.

@@ -1,12 +1,15 @@
 """What commits with the messages of a transaction: positions of groups, and messages and deliveries of mailboxes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, runtime_checkable
 
+from tidelog.append.stream import AppendStream
 from tidelog.errors import InvalidRequestError, TidelogError
+from tidelog.transport.deadline import Deadline
+from tidelog.transport.node.located import located
 from tidelog.txn.options import HasCommits
 from tidelog.types import PositionCommit, TransactionResult
-from tidelog.v1 import mailbox_service_pb2, wal_service_pb2
+from tidelog.v1 import group_service_pb2, mailbox_service_pb2, wal_service_pb2
 from tidelog.wire import protocol as _wire
 
 MAX_MAILBOX_WORK: Final = 1_000
@@ -18,7 +21,6 @@ class Sendable(Protocol):
 
     def to_wire(self) -> mailbox_service_pb2.OutgoingMessage:
         """Return the message in protobuf. Raises ValueError, TypeError."""
-        ...
 
 
 @runtime_checkable
@@ -28,12 +30,10 @@ class Acknowledgeable(Protocol):
     @property
     def mailbox(self) -> str:
         """Name of its mailbox."""
-        ...
 
     @property
     def lock(self) -> bytes:
         """Id of its lock."""
-        ...
 
     is_settled: bool
     """Whether this client has acknowledged it."""
@@ -57,6 +57,16 @@ class Companions:
     def has_mailboxes(self) -> bool:
         """True if messages or deliveries of mailboxes are among them."""
         return bool(self._sends or self._deliveries)
+
+    @property
+    def vchannels(self) -> list[str]:
+        """The vchannels of the positions."""
+        return [vchannel for _, vchannel in self.positions]
+
+    @property
+    def mailboxes(self) -> list[str]:
+        """The mailboxes of the messages and deliveries."""
+        return [*self._sends, *(delivery.mailbox for delivery in self._deliveries)]
 
     def add_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
         """See ``AsyncTransaction.commit_positions``."""
@@ -84,6 +94,10 @@ class Companions:
             raise InvalidRequestError("the transaction acknowledges a delivery twice: acknowledge it once")
         self._check_room()
         self._deliveries.append(delivery)
+
+    def serialized(self) -> bytes:
+        """Return them as a serialized transaction without parts: empty for most."""
+        return self.to_wire().SerializeToString() if self.positions or self.has_mailboxes else b""
 
     def to_wire(self) -> wal_service_pb2.Transaction:
         """Return them as a transaction without parts."""
@@ -125,3 +139,14 @@ class Companions:
             raise InvalidRequestError(
                 f"the transaction has {MAX_MAILBOX_WORK} messages and deliveries of mailboxes, the maximum: commit it"
             )
+
+    async def commit_alone(self, appends: Callable[[], AppendStream], deadline: Deadline) -> None:
+        """Commit the positions, if there are any, without messages. Raises TidelogError."""
+        if positions := self.positions.values():
+            await located(appends, self.vchannels)
+            transport = appends().transport
+            request = group_service_pb2.CommitPositionsRequest(positions=map(_wire.position_commit, positions))
+            await transport.call(
+                transport.services.groups.CommitPositions, request, timeout_s=deadline.left_s, is_read=False,
+                is_idempotent=True,
+            )  # fmt: skip

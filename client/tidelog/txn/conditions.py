@@ -1,9 +1,12 @@
 """Names and conditions of the vchannels of a transaction. Pure."""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from tidelog.errors import InvalidRequestError
 from tidelog.tick import MAX_TICK
+
+_Value = TypeVar("_Value")
 
 
 def check_barrier_tick(barrier_tick: int | None) -> None:
@@ -26,8 +29,8 @@ def check_names(vchannels: Iterable[str]) -> None:
         seen.add(name)
 
 
-def one_value(name: str, vchannel: str, earlier: int | None, later: int | None) -> int | None:
-    """Return the value of a condition, the same for all appends to a vchannel. Raises InvalidRequestError."""
+def one_value(name: str, vchannel: str, earlier: _Value | None, later: _Value | None) -> _Value | None:
+    """Return the value of an option that is the same for all appends to a vchannel. Raises InvalidRequestError."""
     if earlier is not None and later is not None and earlier != later:
         raise InvalidRequestError(
             f"{name} of {vchannel} is {later}, but {earlier} in an earlier append of the transaction: use one value"

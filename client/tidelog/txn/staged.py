@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from tidelog.append.numbering import StagedNumbering
-from tidelog.append.queue import ColumnsSubmission, Submission
-from tidelog.append.sizes import Appendable
+from tidelog.append.queue import Submission
 from tidelog.append.stream import AppendStream
 from tidelog.errors import (
     AppendUnknownError,
@@ -22,12 +21,10 @@ from tidelog.errors import (
     copy_of,
 )
 from tidelog.transport.calls import closed_error
-from tidelog.transport.transport import Transport
 from tidelog.types import AppendResult, TransactionResult
 from tidelog.v1 import transaction_service_pb2, wal_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
-from tidelog.wire.columns import Columns
 
 _log: Final = logging.getLogger("tidelog")
 # Interval of keepalives, as a share of the keepalive time: two in a row may be lost before the transaction expires.
@@ -45,9 +42,9 @@ class StagedTransaction:
     keepalives until the transaction ends or the client is closed.
     """
 
-    def __init__(self, transport: Transport, appends: AppendStream, txn_id: int, keepalive_s: float) -> None:
+    def __init__(self, appends: AppendStream, txn_id: int, keepalive_s: float) -> None:
         self.txn_id = txn_id
-        self._transport = transport
+        self._transport = appends.transport
         self._appends = appends
         self._keepalive_s = keepalive_s
         self._numberings: dict[str, StagedNumbering] = {}
@@ -58,12 +55,10 @@ class StagedTransaction:
         # The first reason why the transaction can no longer be committed.
         self._failure: TidelogError | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name="tidelog-keepalive")
-        transport.open_transactions.add(self)
+        self._transport.open_transactions.add(self.forget)
 
     @classmethod
-    async def begin(
-        cls, transport: Transport, appends: AppendStream, *, keepalive_s: float | None, timeout_s: float
-    ) -> "StagedTransaction":
+    async def begin(cls, appends: AppendStream, *, keepalive_s: float | None, timeout_s: float) -> "StagedTransaction":
         """Begin a transaction on the server.
 
         Raises:
@@ -71,25 +66,18 @@ class StagedTransaction:
         """
         request = transaction_service_pb2.BeginTxnRequest(keepalive_us=round((keepalive_s or 0) * 1e6))
         # Repeating is safe: a transaction whose response was lost expires with its keepalive.
+        transport = appends.transport
         answer = await transport.call(
             transport.transactions.BeginTxn, request, timeout_s=timeout_s, is_read=True, is_idempotent=True
         )
-        return cls(transport, appends, answer.txn_id, answer.keepalive_us / 1e6)
+        return cls(appends, answer.txn_id, answer.keepalive_us / 1e6)
 
-    async def stage(self, vchannel: str, messages: Sequence[Appendable], *, is_plain: bool, size_bytes: int) -> None:
+    async def stage(self, vchannel: str, submission: Submission) -> None:
         """Send a batch; wait while ``MAX_UNACKNOWLEDGED`` batches are unacknowledged.
 
         Raises:
             TidelogError: The transaction can no longer be committed.
         """
-        await self._stage(vchannel, Submission(messages, is_plain, size_bytes, _future()))
-
-    async def stage_columns(self, vchannel: str, columns: Columns) -> None:
-        """Send a batch that is already encoded. As ``stage``."""
-        submission = ColumnsSubmission((), False, columns.size_bytes, _future(), columns=columns)
-        await self._stage(vchannel, submission)
-
-    async def _stage(self, vchannel: str, submission: Submission) -> None:
         while len(self._unacknowledged) >= MAX_UNACKNOWLEDGED:
             await asyncio.wait(self._unacknowledged, return_when=asyncio.FIRST_COMPLETED)
         self.check()
@@ -213,13 +201,18 @@ class StagedTransaction:
     def forget(self) -> None:
         """Stop sending keepalives."""
         self._keeper.cancel()
-        self._transport.open_transactions.discard(self)
+        self._transport.open_transactions.discard(self.forget)
+
+    def forget_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop sending keepalives, because the transaction was garbage-collected; may be called on any thread."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self.forget)
 
     def _settled(self, future: "asyncio.Future[AppendResult]") -> None:
         self._unacknowledged.discard(future)
         error = None if future.cancelled() else future.exception()
         if self._failure is None and isinstance(error, TidelogError):
-            self._failure = _before_commit(error, is_closing=self._transport.is_closing)
+            self._failure = _before_commit(error, is_closing=self._transport.calls.is_closing)
 
     async def _keep_alive(self) -> None:
         """Send keepalives until the transaction is over."""
@@ -236,10 +229,6 @@ class StagedTransaction:
             except TidelogError as error:
                 # The server may recover in time; if not, the next batch or the commit fails.
                 _log.debug("transaction %d: a keepalive failed: %s", self.txn_id, error)
-
-
-def _future() -> "asyncio.Future[AppendResult]":
-    return asyncio.get_running_loop().create_future()
 
 
 def _before_commit(error: TidelogError, *, is_closing: bool) -> TidelogError:

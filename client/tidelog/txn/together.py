@@ -10,7 +10,7 @@ from tidelog.transport.retry import DEFAULT_RETRY
 from tidelog.txn.options import TransactionOptions
 from tidelog.txn.transaction import AsyncTransaction
 from tidelog.types import Durability, TransactionResult
-from tidelog.wire.durations import seconds_or
+from tidelog.wire.durations import Duration, seconds_or
 
 # No keepalive arrived in time, or the server was restarted. A transaction aborted by an operator is not retried.
 _EXPIRED_BY_ITSELF: Final = ("keepalive", "forgotten")
@@ -23,7 +23,6 @@ class TransactionClient(Protocol):
 
     def txn(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
         """See ``AsyncClient.txn``."""
-        ...
 
 
 async def append_together(
@@ -32,7 +31,7 @@ async def append_together(
     *,
     barrier_tick: int | None = None,
     durability: Durability | None = None,
-    timeout_s: float | None = None,
+    timeout_s: Duration | None = None,
 ) -> TransactionResult:
     """Append messages to vchannels atomically, and return their positions.
 

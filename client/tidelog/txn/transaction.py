@@ -2,14 +2,16 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
+from tidelog.append.arrow_data import ArrowData, batches, is_arrow, unplaced
+from tidelog.append.dividing import check_partitioner
 from tidelog.append.options import AppendConditions
-from tidelog.append.queue import TransactionPart, TransactionSubmission
+from tidelog.append.queue import Submission, TransactionPart, TransactionSubmission
 from tidelog.append.sizes import Appendable, in_batches, measured
 from tidelog.append.stream import AppendStream
 from tidelog.errors import (
@@ -24,18 +26,21 @@ from tidelog.errors import (
 from tidelog.transport import tracing as _tracing
 from tidelog.transport.deadline import Deadline
 from tidelog.transport.in_one_process import InOneProcess
-from tidelog.transport.transport import Transport, deadline_error
+from tidelog.transport.node.located import located
+from tidelog.transport.transport import deadline_error
+from tidelog.txn.channel_parts import ChannelParts
 from tidelog.txn.companions import Acknowledgeable, Companions, Sendable
 from tidelog.txn.conditions import check_barrier_tick, check_names, full_name, one_value
-from tidelog.txn.options import HasCommits
+from tidelog.txn.options import HasCommits, keepalive_or_none
 from tidelog.txn.staged import StagedTransaction
-from tidelog.txn.states import TEXTS, State
+from tidelog.txn.states import State
+from tidelog.txn.turns import Turns
 from tidelog.types import Durability, PositionCommit, PreparedTransaction, TransactionResult
-from tidelog.v1 import group_service_pb2
 from tidelog.wire import protocol as _wire
 from tidelog.wire.append_terms import AppendTerms, check_fencing_token
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
-from tidelog.wire.durations import check_seconds, seconds_or
+from tidelog.wire.durations import Duration, seconds_or
+from tidelog.wire.partitioning import Partitioner
 
 STAGE_FROM_BYTES: Final = 1 << 20
 """Messages gathered for one vchannel are staged from this size, in batches of this size."""
@@ -46,7 +51,6 @@ _MAX_GATHERED_BYTES: Final = 64 << 20
 _LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
 # In the error of a call whose deadline passes before it is sent.
 _BATCH: Final = "the next batch of the transaction"
-_MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
 _MAX_PREPARED_KEEPALIVE_S: Final = 86_400.0
 
@@ -64,31 +68,34 @@ class AsyncTransaction(InOneProcess):
 
     def __init__(
         self,
-        connection: Callable[[], tuple[Transport, AppendStream]],
+        appends: Callable[[], AppendStream],
         default_timeout_s: float,
         *,
+        count_vchannels: Callable[[str], Awaitable[int]],
         durability: Durability | None = None,
-        timeout_s: float | None = None,
-        keepalive_s: float | None = None,
+        timeout_s: Duration | None = None,
+        keepalive_s: Duration | None = None,
     ) -> None:
-        if keepalive_s is not None:
-            check_seconds("keepalive_s", keepalive_s, minimum=_MIN_KEEPALIVE_S, maximum=_MAX_KEEPALIVE_S)
-        self._connection = connection
-        self._keepalive_s = keepalive_s
+        self._appends = appends
+        self._keepalive_s = keepalive_or_none(keepalive_s, _MAX_KEEPALIVE_S)
         self._timeout_s = seconds_or("timeout_s", timeout_s, default_timeout_s)
         self._terms = AppendTerms(durability).checked()
         self._parts: dict[str, TransactionPart] = {}
+        self._channel_parts = ChannelParts(self._parts, lambda: appends().known, count_vchannels)
         self._size_bytes = 0
         self._barrier_tick = 0
         self._companions = Companions()
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
-        # Held while batches are staged, so that they stay in order, and until a commit is sent.
-        self._staging = asyncio.Lock()
+        # Batches are staged in order, and before a commit is sent.
+        self._turns = Turns()
         self._state = State.OPEN
         self._sent: tuple[AppendStream, TransactionSubmission] | None = None
         self._result: TransactionResult | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncTransaction, {self._state.name.lower().replace('_', ' ')}>"
 
     @property
     def result(self) -> TransactionResult:
@@ -104,7 +111,7 @@ class AsyncTransaction(InOneProcess):
     async def append(
         self,
         vchannel: str,
-        messages: Appendable | Sequence[Appendable],
+        messages: Appendable | Sequence[Appendable] | ArrowData,
         **conditions: Unpack[AppendConditions],
     ) -> None:
         """Append one message or several to ``vchannel`` when the transaction commits, after earlier ones.
@@ -113,12 +120,15 @@ class AsyncTransaction(InOneProcess):
         passed since the last batch was sent. Conditions are compared at the commit.
 
         Args:
-            vchannel: Name of the vchannel.
-            messages: One message, or a sequence of at least one.
+            vchannel: Name of the vchannel, or of a channel, whose messages are distributed as by ``AsyncClient.append``
+                when they are sent.
+            messages: One message, or a sequence of at least one. Or any number of messages in columns, as
+                ``AsyncClient.append`` takes them: they are staged at once, after earlier messages, so the transaction
+                expires like a large one. If one of their rows is invalid, those before it may remain.
             conditions: ``barrier_tick``: a tick that every tick of the transaction must exceed, which may delay the
                 commit. ``expected_last_tick``: commit only if the last message ever appended to the vchannel has this
                 tick; 0: if no message was ever appended to it. ``fencing_token``: commit only if the vchannel has this
-                token. Default None: no condition.
+                token. Default None: no condition. ``partitioner``: see ``AsyncClient.append``; one for each channel.
 
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
@@ -128,6 +138,14 @@ class AsyncTransaction(InOneProcess):
             TypeError: A message is neither bytes nor a Message.
             ValueError: ``fencing_token`` is not in 1 … 2**64 - 1, or ``barrier_tick`` not in 0 … 2**63 - 1.
         """
+        if is_arrow(messages):
+            await self._found(vchannel)
+            way = (conditions.pop("partitioner", None), self._timeout_s)
+            async for rows in batches(messages, needs_rows=True):
+                for name, part in await self._channel_parts.divided(vchannel, rows, conditions, *way):
+                    self._part(name, **conditions)
+                    await self.append_columns(name, part.columns)
+            return
         self.add(vchannel, messages, **conditions)
         if self.is_due:
             await self.stage()
@@ -136,32 +154,45 @@ class AsyncTransaction(InOneProcess):
         self,
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
+        **conditions: Unpack[AppendConditions],
     ) -> None:
         """Add messages without sending anything; for ``append`` and its synchronous twin."""
         self._check(State.OPEN)
         several, is_plain, size_bytes = measured(messages)
         if not several:
             raise InvalidRequestError("there are no messages: append at least one")
-        if fencing_token is not None:
-            check_fencing_token(fencing_token)
-        check_barrier_tick(barrier_tick)
-        part = self._parts.get(vchannel) or TransactionPart()
-        expected_last_tick = one_value("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
-        fencing_token = one_value("fencing_token", vchannel, part.fencing_token, fencing_token)
-        part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
-        self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
+        part = self._part(vchannel, **conditions)
         part.messages.extend(several)
         part.is_plain = part.is_plain and is_plain
         part.size_bytes += size_bytes
         part.count += len(several)
-        self._parts[vchannel] = part
         self._size_bytes += size_bytes
         bound_bytes = _MAX_REQUEST_BYTES if self._staged is None else _MAX_GATHERED_BYTES
         self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
+
+    def _part(
+        self,
+        vchannel: str,
+        *,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> TransactionPart:
+        """Return the part of a vchannel, with more conditions."""
+        self._check(State.OPEN)
+        if fencing_token is not None:
+            check_fencing_token(fencing_token)
+        check_barrier_tick(barrier_tick)
+        check_partitioner(partitioner, vchannel)
+        part = self._parts.get(vchannel) or TransactionPart()
+        expected_last_tick = one_value("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
+        fencing_token = one_value("fencing_token", vchannel, part.fencing_token, fencing_token)
+        part.partitioner = one_value("partitioner", vchannel, part.partitioner, partitioner)
+        part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
+        self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
+        self._parts[vchannel] = part
+        return part
 
     async def append_columns(self, vchannel: str, columns: Columns) -> None:
         """Append a batch that is already in columns, from a scan or ``columns_from_arrow``.
@@ -173,23 +204,24 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: The transaction is over.
             TransactionError, TidelogError: It can no longer be committed, or the server cannot be reached.
         """
-        if not 1 <= columns.count <= MAX_MESSAGES_PER_BATCH:
-            raise InvalidRequestError(
-                f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: split them"
-            )
+        rows = unplaced(columns)
         deadline = Deadline(self._timeout_s)
-        async with self._turn(deadline):
+        async with self._turns.turn(deadline, _BATCH):
             self._check(State.OPEN)
+            await self._found(vchannel)
+            if "/" not in vchannel and (count := await self._channel_parts.count_of(vchannel, deadline)) > 1:
+                raise InvalidRequestError(f"'{vchannel}' has {count} vchannels: name the one of the columns")
             part = self._parts.setdefault(vchannel, TransactionPart())
             staged = self._staged or await self._begin(deadline)
             check_names(self._parts)
             await self._stage_part(staged, vchannel, deadline)
             async with deadline.bounded(_BATCH):
-                await staged.stage_columns(full_name(vchannel), columns)
+                submission = Submission(rows, False, columns.size_bytes, _future())
+                await staged.stage(full_name(vchannel), submission)
             part.count += columns.count
 
     async def prepare(
-        self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
+        self, app_id: str, *, app_version: int | None = None, keepalive_s: Duration | None = None
     ) -> PreparedTransaction | None:
         """Prepare the transaction, so that ``client.commit_prepared`` can commit it with others; None if it is empty.
 
@@ -209,10 +241,9 @@ class AsyncTransaction(InOneProcess):
         """
         if app_version is not None:
             _wire.check_app_version(app_version)
-        if keepalive_s is not None:
-            check_seconds("keepalive_s", keepalive_s, minimum=_MIN_KEEPALIVE_S, maximum=_MAX_PREPARED_KEEPALIVE_S)
+        keepalive_s = keepalive_or_none(keepalive_s, _MAX_PREPARED_KEEPALIVE_S)
         deadline = Deadline(self._timeout_s)
-        async with self._turn(deadline):
+        async with self._turns.turn(deadline, _BATCH):
             self._check(State.OPEN)
             parts = self._parts.values()
             if any(part.has_conditions for part in parts):
@@ -225,7 +256,7 @@ class AsyncTransaction(InOneProcess):
             if not messages:
                 self._abandon()
                 return None
-            async with self._closing():
+            with self._closing():
                 staged = await self._stage_rest(deadline)
                 client_id = await staged.prepare(
                     app_id, app_version, keepalive_s=keepalive_s, timeout_s=deadline.left_s
@@ -290,11 +321,12 @@ class AsyncTransaction(InOneProcess):
             TidelogError: See ``append``.
         """
         deadline = Deadline(self._timeout_s)
-        async with self._turn(deadline):
+        async with self._turns.turn(deadline, _BATCH):
             # A commit that came first includes everything gathered.
             if self._state is not State.OPEN:
                 return
             staged = self._staged or await self._begin(deadline)
+            await self._channel_parts.divide(deadline)
             while (vchannel := self._next_to_stage()) is not None:
                 await self._stage_part(staged, vchannel, deadline, may_restart=True)
 
@@ -304,24 +336,14 @@ class AsyncTransaction(InOneProcess):
         is_due = self._parts[vchannel].size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= _MAX_GATHERED_BYTES
         return vchannel if is_due else None
 
-    @asynccontextmanager
-    async def _turn(self, deadline: Deadline) -> AsyncGenerator[None, None]:
-        """Run a block that stages or sends, after those in progress."""
-        async with deadline.bounded(_BATCH):
-            await self._staging.acquire()
-        try:
-            yield
-        finally:
-            self._staging.release()
-
     async def _begin(self, deadline: Deadline) -> StagedTransaction:
         check_names(self._parts)
-        transport, appends = self._connection()
+        await self._found()
         staged = self._staged = await StagedTransaction.begin(
-            transport, appends, keepalive_s=self._keepalive_s, timeout_s=deadline.left_s
+            self._appends(), keepalive_s=self._keepalive_s, timeout_s=deadline.left_s
         )
         # A transaction that is garbage-collected without an end must expire.
-        finalizer = weakref.finalize(self, _forget, asyncio.get_running_loop(), staged)
+        finalizer = weakref.finalize(self, staged.forget_soon, asyncio.get_running_loop())
         finalizer.atexit = False
         return staged
 
@@ -339,7 +361,7 @@ class AsyncTransaction(InOneProcess):
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
                 async with deadline.bounded(_BATCH):
-                    await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                    await staged.stage(full_name(vchannel), Submission(messages, is_plain, size_bytes, _future()))
                 if may_restart:
                     deadline.restart()
                 sent += len(messages)
@@ -366,40 +388,36 @@ class AsyncTransaction(InOneProcess):
             TransactionStateError: It was rolled back, or its outcome stays unknown.
             ChannelNotFoundError, UnavailableError, StorageFailedError, DeadlineError: See ``effect``.
         """
-        if (hooks := _tracing.hooks) is None:
+        if (hooks := _tracing.hooks) is None or self._state in {State.ROLLED_BACK, State.EXPIRED}:
             return await self._commit()
+        await self._found()
         messages = sum(part.count for part in self._parts.values())
-        with hooks.within(_tracing.Operation.COMMIT, list(self._parts), messages=messages) as span:
+        endpoint = self._appends().transport.endpoint
+        with hooks.within(_tracing.Operation.COMMIT, list(self._parts), endpoint, messages=messages) as span:
             result = await self._commit()
             if result is not None:
-                span.note(first_tick=min(each.first_tick for each in result.results.values()))
+                # Without results, it consists of deliveries and messages to mailboxes.
+                span.note(first_tick=min((each.first_tick for each in result.results.values()), default=None))
             return result
 
     async def _commit(self) -> TransactionResult | None:
         deadline = Deadline(self._timeout_s)
-        async with self._turn(deadline):
+        async with self._turns.turn(deadline, _BATCH):
             # Of several concurrent commits the first one sends.
             if self._state is State.OPEN:
                 if not self._parts and not self._companions.has_mailboxes:
-                    try:
-                        await self._commit_positions_alone(deadline)
-                    except _LOST_POSITIONS as error:
-                        self._state = State.EXPIRED
-                        self._rewind(error)
-                        raise
+                    with self._ending(*_LOST_POSITIONS):
+                        await self._companions.commit_alone(self._appends, deadline)
                     self._note_committed()
                 else:
                     await self._close(deadline)
         if self._state is State.COMMITTED:
             return self._result
         self._check(State.COMMITTING)
-        staged, left_s = self._staged, deadline.left_s
-        try:
-            self._result = await (self._outcome(left_s) if staged is None else self._outcome_of_staged(staged, left_s))
-        except _LOST_POSITIONS as error:
-            self._state = State.EXPIRED
-            self._rewind(error)
-            raise
+        staged = self._staged
+        with self._ending(*_LOST_POSITIONS):
+            outcome = self._outcome(deadline) if staged is None else self._outcome_of_staged(staged, deadline.left_s)
+            self._result = await outcome
         self._note_committed()
         return self._result
 
@@ -411,7 +429,7 @@ class AsyncTransaction(InOneProcess):
         Raises:
             TransactionStateError: The transaction is committed, or may be.
         """
-        async with self._staging:
+        async with self._turns.turn():
             if self._state in {State.ROLLED_BACK, State.EXPIRED}:
                 return
             self._check(State.OPEN)
@@ -445,7 +463,7 @@ class AsyncTransaction(InOneProcess):
     def _abandon(self) -> None:
         """Discard everything; unless it is rolled back on the server, the transaction expires there."""
         self._state = State.ROLLED_BACK
-        self._rewind(None)
+        self._companions.rewind(None)
         self._parts.clear()
         if self._staged is not None:
             self._staged.forget()
@@ -456,8 +474,9 @@ class AsyncTransaction(InOneProcess):
         Why a small one with a barrier is staged too: a response that waits for the clock would block the stream of
         appends.
         """
-        async with self._closing():
+        with self._closing():
             if self._parts and self._staged is None and not self.is_due and not self._barrier_tick:
+                await self._found()
                 self._submit()
             else:
                 await self._stage_rest(deadline)
@@ -466,6 +485,7 @@ class AsyncTransaction(InOneProcess):
     async def _stage_rest(self, deadline: Deadline) -> StagedTransaction:
         """Stage the gathered messages, and return once everything is staged."""
         staged = self._staged or await self._begin(deadline)
+        await self._channel_parts.divide(deadline)
         check_names(self._parts)
         for vchannel in [name for name, part in self._parts.items() if part.messages]:
             await self._stage_part(staged, vchannel, deadline)
@@ -473,32 +493,43 @@ class AsyncTransaction(InOneProcess):
         deadline.check("the end of the transaction")
         return staged
 
-    @asynccontextmanager
-    async def _closing(self) -> AsyncGenerator[None, None]:
+    @contextmanager
+    def _closing(self) -> Generator[None, None, None]:
         """Refuse appends from now on, and reopen the transaction if the block fails."""
         self._state = State.CLOSING
         try:
-            yield
-        except TransactionExpiredError as error:
-            self._state = State.EXPIRED
-            self._rewind(error)
-            raise
+            with self._ending(TransactionExpiredError):
+                yield
         finally:
             if self._state is State.CLOSING:
                 self._state = State.OPEN
 
-    async def _outcome(self, left_s: float) -> TransactionResult:
-        """Wait for the outcome of a transaction in one request."""
-        assert self._sent is not None
-        stream, submission = self._sent
+    @contextmanager
+    def _ending(self, *losses: type[TidelogError]) -> Generator[None, None, None]:
+        """End the transaction without a commit if the block raises one of ``losses``."""
         try:
-            return await stream.outcome(submission, left_s)
-        except TidelogError as error:
-            if self._sent[1] is submission and self._state is State.COMMITTING:
-                self._state = State.OPEN if error.effect == "none" else State.UNKNOWN
+            yield
+        except losses as error:
+            self._state = State.EXPIRED
+            self._companions.rewind(error)
             raise
-        except TimeoutError:
-            raise self._give_up(submission) from None
+
+    async def _outcome(self, deadline: Deadline) -> TransactionResult:
+        """Wait for the outcome of a transaction in one request."""
+        while True:
+            assert self._sent is not None
+            stream, submission = self._sent
+            try:
+                return await stream.outcome(submission, deadline.left_s)
+            except TidelogError as error:
+                if self._sent[1] is submission and self._state is State.COMMITTING:
+                    self._state = State.OPEN if error.effect == "none" else State.UNKNOWN
+                    if self._channel_parts.has_learned(error):
+                        self._submit()
+                if self._sent[1] is submission:
+                    raise
+            except TimeoutError:
+                raise self._give_up(submission) from None
 
     async def _outcome_of_staged(self, staged: StagedTransaction, left_s: float) -> TransactionResult:
         """Commit the staged transaction, again if an earlier attempt had no response."""
@@ -518,46 +549,30 @@ class AsyncTransaction(InOneProcess):
                 self._state = State.OPEN
                 if isinstance(error, TransactionExpiredError):
                     self._state = State.EXPIRED
-                    self._rewind(error)
+                    self._companions.rewind(error)
             raise
-        return replace(result, results={names[name]: part for name, part in result.results.items()})
+        return replace(result, results={names.get(name, name): part for name, part in result.results.items()})
+
+    async def _found(self, *more: str) -> None:
+        """Find the node of the transaction, which may get ``more`` names, if the client finds owners."""
+        await located(self._appends, (*self._parts, *more, *self._companions.vchannels), self._companions.mailboxes)
 
     def _submit(self) -> None:
-        _, stream = self._connection()
-        future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
+        stream = self._appends()
+        self._channel_parts.divide_known()
         submission = TransactionSubmission(
-            (),
-            False,
-            self._size_bytes,
-            future,
-            parts=dict(self._parts),
-            companions=self._companions.to_wire().SerializeToString(),
+            (), False, self._size_bytes, _future(), parts=dict(self._parts), companions=self._companions.serialized()
         )
         stream.commit(self._terms, submission)
         self._sent, self._state = (stream, submission), State.COMMITTING
 
     def _note_committed(self) -> None:
         self._state = State.COMMITTED
-        if self._result is not None and self._companions.has_mailboxes:
-            self._result = replace(self._result, sent=self._companions.sent(self._result))
+        if self._result is not None:
+            self._result = replace(self._result, indices=self._channel_parts.indices)
+            if self._companions.has_mailboxes:
+                self._result = replace(self._result, sent=self._companions.sent(self._result))
         self._companions.note_committed()
-
-    def _rewind(self, cause: TidelogError | None) -> None:
-        """Make the consumers deliver uncommitted messages again."""
-        self._companions.rewind(cause)
-
-    async def _commit_positions_alone(self, deadline: Deadline) -> None:
-        """Commit a transaction without messages."""
-        if positions := self._companions.positions.values():
-            transport, _ = self._connection()
-            request = group_service_pb2.CommitPositionsRequest(positions=map(_wire.position_commit, positions))
-            await transport.call(
-                transport.services.groups.CommitPositions,
-                request,
-                timeout_s=deadline.left_s,
-                is_read=False,
-                is_idempotent=True,
-            )
 
     def _give_up(self, submission: TransactionSubmission) -> TidelogError:
         """Return the error of a timeout: the outcome is unknown only if the transaction was sent."""
@@ -573,10 +588,8 @@ class AsyncTransaction(InOneProcess):
 
     def _check(self, state: State) -> None:
         if self._state is not state:
-            raise TransactionStateError(f"the transaction {TEXTS[self._state]}")
+            raise TransactionStateError(f"the transaction {self._state.value}")
 
 
-def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:
-    """Stop the keepalives of a garbage-collected transaction; may be called on any thread."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(staged.forget)
+def _future() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()

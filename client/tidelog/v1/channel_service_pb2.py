@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidelog/v1/channel_service.proto\x12\ntidelog.v1\"K\n\x10OwnerDescription\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x18\n\x10\x64\x65scription_text\x18\x03 \x01(\t\">\n\tRetention\x12\x0e\n\x06\x61ge_ms\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\nhard_bytes\x18\x03 \x01(\x04\"w\n\x0fRetentionChange\x12\x13\n\x06\x61ge_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\nhard_bytes\x18\x03 \x01(\x04H\x02\x88\x01\x01\x42\t\n\x07_age_msB\x08\n\x06_bytesB\r\n\x0b_hard_bytes\"\xb7\x01\n\x15\x43reateChannelsRequest\x12+\n\x05owner\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.OwnerDescription\x12\r\n\x05names\x18\x02 \x03(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x11\n\tvchannels\x18\x04 \x01(\r\x12\x15\n\rif_not_exists\x18\x05 \x01(\x08\x12(\n\tretention\x18\x06 \x01(\x0b\x32\x15.tidelog.v1.Retention\"J\n\x16\x43reateChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\"U\n\x14\x41lterChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12.\n\tretention\x18\x02 \x01(\x0b\x32\x1b.tidelog.v1.RetentionChange\"I\n\x15\x41lterChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\"N\n\x16\x44\x65stroyChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x16\n\x0eignore_missing\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"(\n\x17\x44\x65stroyChannelsResponse\x12\r\n\x05names\x18\x01 \x03(\t\"@\n\x17\x44\x65scribeChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x16\n\x0eignore_missing\x18\x02 \x01(\x08\"]\n\x18\x44\x65scribeChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\x12\x0f\n\x07missing\x18\x02 \x03(\t\"d\n\x13ListChannelsRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0einclude_system\x18\x04 \x01(\x08\"a\n\x14ListChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9a\x02\n\x12\x43hannelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05owner\x18\x02 \x01(\x0b\x32\x1c.tidelog.v1.OwnerDescription\x12\x14\n\x0c\x63reated_tick\x18\x03 \x01(\x04\x12\x11\n\twatermark\x18\x04 \x01(\x04\x12\x12\n\nstopped_by\x18\x05 \x01(\t\x12\x32\n\tvchannels\x18\x06 \x03(\x0b\x32\x1f.tidelog.v1.VchannelDescription\x12(\n\tretention\x18\x07 \x01(\x0b\x32\x15.tidelog.v1.Retention\x12\x0f\n\x07node_id\x18\x08 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\t \x01(\t\x12\x0c\n\x04term\x18\n \x01(\x04\"\xa8\x01\n\x13VchannelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttrim_tick\x18\x02 \x01(\x04\x12\x11\n\tlast_tick\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x01(\x04\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\x12\x15\n\rfencing_token\x18\x06 \x01(\x04\x12%\n\x03\x63ut\x18\x07 \x01(\x0b\x32\x18.tidelog.v1.RetentionCut\"S\n\x0cRetentionCut\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\nuntil_tick\x18\x03 \x01(\x04\x12\x0e\n\x06groups\x18\x04 \x03(\t2\xcd\x03\n\x0e\x43hannelService\x12W\n\x0e\x43reateChannels\x12!.tidelog.v1.CreateChannelsRequest\x1a\".tidelog.v1.CreateChannelsResponse\x12T\n\rAlterChannels\x12 .tidelog.v1.AlterChannelsRequest\x1a!.tidelog.v1.AlterChannelsResponse\x12Z\n\x0f\x44\x65stroyChannels\x12\".tidelog.v1.DestroyChannelsRequest\x1a#.tidelog.v1.DestroyChannelsResponse\x12]\n\x10\x44\x65scribeChannels\x12#.tidelog.v1.DescribeChannelsRequest\x1a$.tidelog.v1.DescribeChannelsResponse\x12Q\n\x0cListChannels\x12\x1f.tidelog.v1.ListChannelsRequest\x1a .tidelog.v1.ListChannelsResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidelog/v1/channel_service.proto\x12\ntidelog.v1\"K\n\x10OwnerDescription\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x18\n\x10\x64\x65scription_text\x18\x03 \x01(\t\">\n\tRetention\x12\x0e\n\x06\x61ge_ms\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\nhard_bytes\x18\x03 \x01(\x04\"w\n\x0fRetentionChange\x12\x13\n\x06\x61ge_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\nhard_bytes\x18\x03 \x01(\x04H\x02\x88\x01\x01\x42\t\n\x07_age_msB\x08\n\x06_bytesB\r\n\x0b_hard_bytes\"\xb7\x01\n\x15\x43reateChannelsRequest\x12+\n\x05owner\x18\x01 \x01(\x0b\x32\x1c.tidelog.v1.OwnerDescription\x12\r\n\x05names\x18\x02 \x03(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x11\n\tvchannels\x18\x04 \x01(\r\x12\x15\n\rif_not_exists\x18\x05 \x01(\x08\x12(\n\tretention\x18\x06 \x01(\x0b\x32\x15.tidelog.v1.Retention\"J\n\x16\x43reateChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\"h\n\x14\x41lterChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12.\n\tretention\x18\x02 \x01(\x0b\x32\x1b.tidelog.v1.RetentionChange\x12\x11\n\tvchannels\x18\x03 \x01(\r\"I\n\x15\x41lterChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\"N\n\x16\x44\x65stroyChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x16\n\x0eignore_missing\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"(\n\x17\x44\x65stroyChannelsResponse\x12\r\n\x05names\x18\x01 \x03(\t\"@\n\x17\x44\x65scribeChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x16\n\x0eignore_missing\x18\x02 \x01(\x08\"]\n\x18\x44\x65scribeChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\x12\x0f\n\x07missing\x18\x02 \x03(\t\"{\n\x13ListChannelsRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0einclude_system\x18\x04 \x01(\x08\x12\x15\n\ronly_readable\x18\x05 \x01(\x08\"a\n\x14ListChannelsResponse\x12\x30\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1e.tidelog.v1.ChannelDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc6\x02\n\x12\x43hannelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05owner\x18\x02 \x01(\x0b\x32\x1c.tidelog.v1.OwnerDescription\x12\x14\n\x0c\x63reated_tick\x18\x03 \x01(\x04\x12\x11\n\twatermark\x18\x04 \x01(\x04\x12\x12\n\nstopped_by\x18\x05 \x01(\t\x12\x32\n\tvchannels\x18\x06 \x03(\x0b\x32\x1f.tidelog.v1.VchannelDescription\x12(\n\tretention\x18\x07 \x01(\x0b\x32\x15.tidelog.v1.Retention\x12\x0f\n\x07node_id\x18\x08 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\t \x01(\t\x12\x0c\n\x04term\x18\n \x01(\x04\x12*\n\x07growths\x18\x0b \x03(\x0b\x32\x19.tidelog.v1.ChannelGrowth\"0\n\rChannelGrowth\x12\x0c\n\x04tick\x18\x01 \x01(\x04\x12\x11\n\tvchannels\x18\x02 \x01(\r\"\xa8\x01\n\x13VchannelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttrim_tick\x18\x02 \x01(\x04\x12\x11\n\tlast_tick\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x01(\x04\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\x12\x15\n\rfencing_token\x18\x06 \x01(\x04\x12%\n\x03\x63ut\x18\x07 \x01(\x0b\x32\x18.tidelog.v1.RetentionCut\"S\n\x0cRetentionCut\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\nuntil_tick\x18\x03 \x01(\x04\x12\x0e\n\x06groups\x18\x04 \x03(\t2\xcd\x03\n\x0e\x43hannelService\x12W\n\x0e\x43reateChannels\x12!.tidelog.v1.CreateChannelsRequest\x1a\".tidelog.v1.CreateChannelsResponse\x12T\n\rAlterChannels\x12 .tidelog.v1.AlterChannelsRequest\x1a!.tidelog.v1.AlterChannelsResponse\x12Z\n\x0f\x44\x65stroyChannels\x12\".tidelog.v1.DestroyChannelsRequest\x1a#.tidelog.v1.DestroyChannelsResponse\x12]\n\x10\x44\x65scribeChannels\x12#.tidelog.v1.DescribeChannelsRequest\x1a$.tidelog.v1.DescribeChannelsResponse\x12Q\n\x0cListChannels\x12\x1f.tidelog.v1.ListChannelsRequest\x1a .tidelog.v1.ListChannelsResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,27 +43,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATECHANNELSRESPONSE']._serialized_start=496
   _globals['_CREATECHANNELSRESPONSE']._serialized_end=570
   _globals['_ALTERCHANNELSREQUEST']._serialized_start=572
-  _globals['_ALTERCHANNELSREQUEST']._serialized_end=657
-  _globals['_ALTERCHANNELSRESPONSE']._serialized_start=659
-  _globals['_ALTERCHANNELSRESPONSE']._serialized_end=732
-  _globals['_DESTROYCHANNELSREQUEST']._serialized_start=734
-  _globals['_DESTROYCHANNELSREQUEST']._serialized_end=812
-  _globals['_DESTROYCHANNELSRESPONSE']._serialized_start=814
-  _globals['_DESTROYCHANNELSRESPONSE']._serialized_end=854
-  _globals['_DESCRIBECHANNELSREQUEST']._serialized_start=856
-  _globals['_DESCRIBECHANNELSREQUEST']._serialized_end=920
-  _globals['_DESCRIBECHANNELSRESPONSE']._serialized_start=922
-  _globals['_DESCRIBECHANNELSRESPONSE']._serialized_end=1015
-  _globals['_LISTCHANNELSREQUEST']._serialized_start=1017
-  _globals['_LISTCHANNELSREQUEST']._serialized_end=1117
-  _globals['_LISTCHANNELSRESPONSE']._serialized_start=1119
-  _globals['_LISTCHANNELSRESPONSE']._serialized_end=1216
-  _globals['_CHANNELDESCRIPTION']._serialized_start=1219
-  _globals['_CHANNELDESCRIPTION']._serialized_end=1501
-  _globals['_VCHANNELDESCRIPTION']._serialized_start=1504
-  _globals['_VCHANNELDESCRIPTION']._serialized_end=1672
-  _globals['_RETENTIONCUT']._serialized_start=1674
-  _globals['_RETENTIONCUT']._serialized_end=1757
-  _globals['_CHANNELSERVICE']._serialized_start=1760
-  _globals['_CHANNELSERVICE']._serialized_end=2221
+  _globals['_ALTERCHANNELSREQUEST']._serialized_end=676
+  _globals['_ALTERCHANNELSRESPONSE']._serialized_start=678
+  _globals['_ALTERCHANNELSRESPONSE']._serialized_end=751
+  _globals['_DESTROYCHANNELSREQUEST']._serialized_start=753
+  _globals['_DESTROYCHANNELSREQUEST']._serialized_end=831
+  _globals['_DESTROYCHANNELSRESPONSE']._serialized_start=833
+  _globals['_DESTROYCHANNELSRESPONSE']._serialized_end=873
+  _globals['_DESCRIBECHANNELSREQUEST']._serialized_start=875
+  _globals['_DESCRIBECHANNELSREQUEST']._serialized_end=939
+  _globals['_DESCRIBECHANNELSRESPONSE']._serialized_start=941
+  _globals['_DESCRIBECHANNELSRESPONSE']._serialized_end=1034
+  _globals['_LISTCHANNELSREQUEST']._serialized_start=1036
+  _globals['_LISTCHANNELSREQUEST']._serialized_end=1159
+  _globals['_LISTCHANNELSRESPONSE']._serialized_start=1161
+  _globals['_LISTCHANNELSRESPONSE']._serialized_end=1258
+  _globals['_CHANNELDESCRIPTION']._serialized_start=1261
+  _globals['_CHANNELDESCRIPTION']._serialized_end=1587
+  _globals['_CHANNELGROWTH']._serialized_start=1589
+  _globals['_CHANNELGROWTH']._serialized_end=1637
+  _globals['_VCHANNELDESCRIPTION']._serialized_start=1640
+  _globals['_VCHANNELDESCRIPTION']._serialized_end=1808
+  _globals['_RETENTIONCUT']._serialized_start=1810
+  _globals['_RETENTIONCUT']._serialized_end=1893
+  _globals['_CHANNELSERVICE']._serialized_start=1896
+  _globals['_CHANNELSERVICE']._serialized_end=2357
 # @@protoc_insertion_point(module_scope)

@@ -59,12 +59,14 @@ class CreateChannelsResponse(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ...) -> None: ...
 
 class AlterChannelsRequest(_message.Message):
-    __slots__ = ("names", "retention")
+    __slots__ = ("names", "retention", "vchannels")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     retention: RetentionChange
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionChange, _Mapping]] = ...) -> None: ...
+    vchannels: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionChange, _Mapping]] = ..., vchannels: _Optional[int] = ...) -> None: ...
 
 class AlterChannelsResponse(_message.Message):
     __slots__ = ("channels",)
@@ -105,16 +107,18 @@ class DescribeChannelsResponse(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListChannelsRequest(_message.Message):
-    __slots__ = ("prefix", "page_size", "page_token", "include_system")
+    __slots__ = ("prefix", "page_size", "page_token", "include_system", "only_readable")
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    ONLY_READABLE_FIELD_NUMBER: _ClassVar[int]
     prefix: str
     page_size: int
     page_token: str
     include_system: bool
-    def __init__(self, prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., include_system: _Optional[bool] = ...) -> None: ...
+    only_readable: bool
+    def __init__(self, prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., include_system: _Optional[bool] = ..., only_readable: _Optional[bool] = ...) -> None: ...
 
 class ListChannelsResponse(_message.Message):
     __slots__ = ("channels", "next_page_token")
@@ -125,7 +129,7 @@ class ListChannelsResponse(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ChannelDescription(_message.Message):
-    __slots__ = ("name", "owner", "created_tick", "watermark", "stopped_by", "vchannels", "retention", "node_id", "address", "term")
+    __slots__ = ("name", "owner", "created_tick", "watermark", "stopped_by", "vchannels", "retention", "node_id", "address", "term", "growths")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     CREATED_TICK_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +140,7 @@ class ChannelDescription(_message.Message):
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    GROWTHS_FIELD_NUMBER: _ClassVar[int]
     name: str
     owner: OwnerDescription
     created_tick: int
@@ -146,7 +151,16 @@ class ChannelDescription(_message.Message):
     node_id: str
     address: str
     term: int
-    def __init__(self, name: _Optional[str] = ..., owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., created_tick: _Optional[int] = ..., watermark: _Optional[int] = ..., stopped_by: _Optional[str] = ..., vchannels: _Optional[_Iterable[_Union[VchannelDescription, _Mapping]]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., node_id: _Optional[str] = ..., address: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
+    growths: _containers.RepeatedCompositeFieldContainer[ChannelGrowth]
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., created_tick: _Optional[int] = ..., watermark: _Optional[int] = ..., stopped_by: _Optional[str] = ..., vchannels: _Optional[_Iterable[_Union[VchannelDescription, _Mapping]]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., node_id: _Optional[str] = ..., address: _Optional[str] = ..., term: _Optional[int] = ..., growths: _Optional[_Iterable[_Union[ChannelGrowth, _Mapping]]] = ...) -> None: ...
+
+class ChannelGrowth(_message.Message):
+    __slots__ = ("tick", "vchannels")
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
+    tick: int
+    vchannels: int
+    def __init__(self, tick: _Optional[int] = ..., vchannels: _Optional[int] = ...) -> None: ...
 
 class VchannelDescription(_message.Message):
     __slots__ = ("name", "trim_tick", "last_tick", "messages", "bytes", "fencing_token", "cut")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidelog/v1/cluster_service.proto\x12\ntidelog.v1\"\x18\n\x16\x44\x65scribeClusterRequest\"\x82\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x16\n\x0eleader_node_id\x18\x03 \x01(\t\x12*\n\x05nodes\x18\x04 \x03(\x0b\x32\x1b.tidelog.v1.NodeDescription\"\x8d\x01\n\x0fNodeDescription\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0chttp_address\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x10\n\x08\x63hannels\x18\x06 \x01(\r\x12\x11\n\tvchannels\x18\x07 \x01(\r\"O\n\x0c\x43hannelOwner\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\"&\n\x15LocateChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"S\n\x16LocateChannelsResponse\x12(\n\x06owners\x18\x01 \x03(\x0b\x32\x18.tidelog.v1.ChannelOwner\x12\x0f\n\x07missing\x18\x02 \x03(\t\"3\n\x12WatchOwnersRequest\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\r\"\x81\x01\n\x13WatchOwnersResponse\x12(\n\x06owners\x18\x01 \x03(\x0b\x32\x18.tidelog.v1.ChannelOwner\x12\x0c\n\x04gone\x18\x02 \x03(\t\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12\x1d\n\x15heartbeat_interval_ms\x18\x04 \x01(\r\")\n\x18\x41llocateTickRangeRequest\x12\r\n\x05\x63ount\x18\x01 \x01(\r\"/\n\x19\x41llocateTickRangeResponse\x12\x12\n\nfirst_tick\x18\x01 \x01(\x04\"$\n\x13NoteChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"\x16\n\x14NoteChannelsResponse2\xcc\x03\n\x0e\x43lusterService\x12Z\n\x0f\x44\x65scribeCluster\x12\".tidelog.v1.DescribeClusterRequest\x1a#.tidelog.v1.DescribeClusterResponse\x12W\n\x0eLocateChannels\x12!.tidelog.v1.LocateChannelsRequest\x1a\".tidelog.v1.LocateChannelsResponse\x12P\n\x0bWatchOwners\x12\x1e.tidelog.v1.WatchOwnersRequest\x1a\x1f.tidelog.v1.WatchOwnersResponse0\x01\x12`\n\x11\x41llocateTickRange\x12$.tidelog.v1.AllocateTickRangeRequest\x1a%.tidelog.v1.AllocateTickRangeResponse\x12Q\n\x0cNoteChannels\x12\x1f.tidelog.v1.NoteChannelsRequest\x1a .tidelog.v1.NoteChannelsResponseB\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidelog/v1/cluster_service.proto\x12\ntidelog.v1\"\x18\n\x16\x44\x65scribeClusterRequest\"\xb4\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x16\n\x0eleader_node_id\x18\x03 \x01(\t\x12*\n\x05nodes\x18\x04 \x03(\x0b\x32\x1b.tidelog.v1.NodeDescription\x12\x30\n\x08standbys\x18\x05 \x03(\x0b\x32\x1e.tidelog.v1.StandbyDescription\"\x88\x01\n\x12StandbyDescription\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0chttp_address\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12)\n\x07\x66ollows\x18\x05 \x03(\x0b\x32\x18.tidelog.v1.FollowedNode\"w\n\x0c\x46ollowedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x1a\n\rlag_positions\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0blag_seconds\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x10\n\x0e_lag_positionsB\x0e\n\x0c_lag_seconds\"\x8d\x01\n\x0fNodeDescription\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0chttp_address\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x10\n\x08\x63hannels\x18\x06 \x01(\r\x12\x11\n\tvchannels\x18\x07 \x01(\r\"O\n\x0c\x43hannelOwner\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\"&\n\x15LocateChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"S\n\x16LocateChannelsResponse\x12(\n\x06owners\x18\x01 \x03(\x0b\x32\x18.tidelog.v1.ChannelOwner\x12\x0f\n\x07missing\x18\x02 \x03(\t\"3\n\x12WatchOwnersRequest\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\r\"\x81\x01\n\x13WatchOwnersResponse\x12(\n\x06owners\x18\x01 \x03(\x0b\x32\x18.tidelog.v1.ChannelOwner\x12\x0c\n\x04gone\x18\x02 \x03(\t\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12\x1d\n\x15heartbeat_interval_ms\x18\x04 \x01(\r\"H\n\x18\x41llocateTickRangeRequest\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\"/\n\x19\x41llocateTickRangeResponse\x12\x12\n\nfirst_tick\x18\x01 \x01(\x04\"$\n\x13NoteChannelsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"\x16\n\x14NoteChannelsResponse\"\x14\n\x12ReadMetricsRequest\"#\n\x13ReadMetricsResponse\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x32\x9e\x04\n\x0e\x43lusterService\x12Z\n\x0f\x44\x65scribeCluster\x12\".tidelog.v1.DescribeClusterRequest\x1a#.tidelog.v1.DescribeClusterResponse\x12W\n\x0eLocateChannels\x12!.tidelog.v1.LocateChannelsRequest\x1a\".tidelog.v1.LocateChannelsResponse\x12P\n\x0bWatchOwners\x12\x1e.tidelog.v1.WatchOwnersRequest\x1a\x1f.tidelog.v1.WatchOwnersResponse0\x01\x12`\n\x11\x41llocateTickRange\x12$.tidelog.v1.AllocateTickRangeRequest\x1a%.tidelog.v1.AllocateTickRangeResponse\x12Q\n\x0cNoteChannels\x12\x1f.tidelog.v1.NoteChannelsRequest\x1a .tidelog.v1.NoteChannelsResponse\x12P\n\x0bReadMetrics\x12\x1e.tidelog.v1.ReadMetricsRequest\x1a\x1f.tidelog.v1.ReadMetricsResponse0\x01\x42\x16Z\x14tidelog/v1;tidelogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,27 +35,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=48
   _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=72
   _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=75
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=205
-  _globals['_NODEDESCRIPTION']._serialized_start=208
-  _globals['_NODEDESCRIPTION']._serialized_end=349
-  _globals['_CHANNELOWNER']._serialized_start=351
-  _globals['_CHANNELOWNER']._serialized_end=430
-  _globals['_LOCATECHANNELSREQUEST']._serialized_start=432
-  _globals['_LOCATECHANNELSREQUEST']._serialized_end=470
-  _globals['_LOCATECHANNELSRESPONSE']._serialized_start=472
-  _globals['_LOCATECHANNELSRESPONSE']._serialized_end=555
-  _globals['_WATCHOWNERSREQUEST']._serialized_start=557
-  _globals['_WATCHOWNERSREQUEST']._serialized_end=608
-  _globals['_WATCHOWNERSRESPONSE']._serialized_start=611
-  _globals['_WATCHOWNERSRESPONSE']._serialized_end=740
-  _globals['_ALLOCATETICKRANGEREQUEST']._serialized_start=742
-  _globals['_ALLOCATETICKRANGEREQUEST']._serialized_end=783
-  _globals['_ALLOCATETICKRANGERESPONSE']._serialized_start=785
-  _globals['_ALLOCATETICKRANGERESPONSE']._serialized_end=832
-  _globals['_NOTECHANNELSREQUEST']._serialized_start=834
-  _globals['_NOTECHANNELSREQUEST']._serialized_end=870
-  _globals['_NOTECHANNELSRESPONSE']._serialized_start=872
-  _globals['_NOTECHANNELSRESPONSE']._serialized_end=894
-  _globals['_CLUSTERSERVICE']._serialized_start=897
-  _globals['_CLUSTERSERVICE']._serialized_end=1357
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=255
+  _globals['_STANDBYDESCRIPTION']._serialized_start=258
+  _globals['_STANDBYDESCRIPTION']._serialized_end=394
+  _globals['_FOLLOWEDNODE']._serialized_start=396
+  _globals['_FOLLOWEDNODE']._serialized_end=515
+  _globals['_NODEDESCRIPTION']._serialized_start=518
+  _globals['_NODEDESCRIPTION']._serialized_end=659
+  _globals['_CHANNELOWNER']._serialized_start=661
+  _globals['_CHANNELOWNER']._serialized_end=740
+  _globals['_LOCATECHANNELSREQUEST']._serialized_start=742
+  _globals['_LOCATECHANNELSREQUEST']._serialized_end=780
+  _globals['_LOCATECHANNELSRESPONSE']._serialized_start=782
+  _globals['_LOCATECHANNELSRESPONSE']._serialized_end=865
+  _globals['_WATCHOWNERSREQUEST']._serialized_start=867
+  _globals['_WATCHOWNERSREQUEST']._serialized_end=918
+  _globals['_WATCHOWNERSRESPONSE']._serialized_start=921
+  _globals['_WATCHOWNERSRESPONSE']._serialized_end=1050
+  _globals['_ALLOCATETICKRANGEREQUEST']._serialized_start=1052
+  _globals['_ALLOCATETICKRANGEREQUEST']._serialized_end=1124
+  _globals['_ALLOCATETICKRANGERESPONSE']._serialized_start=1126
+  _globals['_ALLOCATETICKRANGERESPONSE']._serialized_end=1173
+  _globals['_NOTECHANNELSREQUEST']._serialized_start=1175
+  _globals['_NOTECHANNELSREQUEST']._serialized_end=1211
+  _globals['_NOTECHANNELSRESPONSE']._serialized_start=1213
+  _globals['_NOTECHANNELSRESPONSE']._serialized_end=1235
+  _globals['_READMETRICSREQUEST']._serialized_start=1237
+  _globals['_READMETRICSREQUEST']._serialized_end=1257
+  _globals['_READMETRICSRESPONSE']._serialized_start=1259
+  _globals['_READMETRICSRESPONSE']._serialized_end=1294
+  _globals['_CLUSTERSERVICE']._serialized_start=1297
+  _globals['_CLUSTERSERVICE']._serialized_end=1839
 # @@protoc_insertion_point(module_scope)

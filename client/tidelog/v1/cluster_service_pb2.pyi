@@ -11,16 +11,42 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "node_id", "leader_node_id", "nodes")
+    __slots__ = ("cluster_id", "node_id", "leader_node_id", "nodes", "standbys")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    STANDBYS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     node_id: str
     leader_node_id: str
     nodes: _containers.RepeatedCompositeFieldContainer[NodeDescription]
-    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., leader_node_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeDescription, _Mapping]]] = ...) -> None: ...
+    standbys: _containers.RepeatedCompositeFieldContainer[StandbyDescription]
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., leader_node_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeDescription, _Mapping]]] = ..., standbys: _Optional[_Iterable[_Union[StandbyDescription, _Mapping]]] = ...) -> None: ...
+
+class StandbyDescription(_message.Message):
+    __slots__ = ("process", "address", "http_address", "version", "follows")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    address: str
+    http_address: str
+    version: str
+    follows: _containers.RepeatedCompositeFieldContainer[FollowedNode]
+    def __init__(self, process: _Optional[str] = ..., address: _Optional[str] = ..., http_address: _Optional[str] = ..., version: _Optional[str] = ..., follows: _Optional[_Iterable[_Union[FollowedNode, _Mapping]]] = ...) -> None: ...
+
+class FollowedNode(_message.Message):
+    __slots__ = ("node_id", "lag_positions", "lag_seconds")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAG_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    LAG_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    lag_positions: int
+    lag_seconds: float
+    def __init__(self, node_id: _Optional[str] = ..., lag_positions: _Optional[int] = ..., lag_seconds: _Optional[float] = ...) -> None: ...
 
 class NodeDescription(_message.Message):
     __slots__ = ("node_id", "address", "http_address", "term", "version", "channels", "vchannels")
@@ -85,10 +111,14 @@ class WatchOwnersResponse(_message.Message):
     def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class AllocateTickRangeRequest(_message.Message):
-    __slots__ = ("count",)
+    __slots__ = ("count", "node_id", "term")
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     count: int
-    def __init__(self, count: _Optional[int] = ...) -> None: ...
+    node_id: str
+    term: int
+    def __init__(self, count: _Optional[int] = ..., node_id: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class AllocateTickRangeResponse(_message.Message):
     __slots__ = ("first_tick",)
@@ -105,3 +135,13 @@ class NoteChannelsRequest(_message.Message):
 class NoteChannelsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ReadMetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReadMetricsResponse(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: bytes
+    def __init__(self, text: _Optional[bytes] = ...) -> None: ...

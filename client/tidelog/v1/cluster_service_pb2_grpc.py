@@ -61,6 +61,11 @@ class ClusterServiceStub:
                 request_serializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.FromString,
                 _registered_method=True)
+        self.ReadMetrics = channel.unary_stream(
+                '/tidelog.v1.ClusterService/ReadMetrics',
+                request_serializer=tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -90,7 +95,7 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AllocateTickRange(self, request, context):
-        """AllocateTickRange allocates ticks to another node. For nodes only.
+        """AllocateTickRange allocates ticks to another node, but not to a former owner of it. For nodes only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,6 +103,13 @@ class ClusterServiceServicer:
 
     def NoteChannels(self, request, context):
         """NoteChannels informs a node of new channels; it opens those that it owns. For nodes only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadMetrics(self, request, context):
+        """ReadMetrics returns the metrics of the answering node, which its HTTP endpoint serves as `/metrics` too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +142,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.NoteChannels,
                     request_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.SerializeToString,
+            ),
+            'ReadMetrics': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadMetrics,
+                    request_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -269,6 +286,33 @@ class ClusterService:
             '/tidelog.v1.ClusterService/NoteChannels',
             tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.SerializeToString,
             tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tidelog.v1.ClusterService/ReadMetrics',
+            tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsRequest.SerializeToString,
+            tidelog_dot_v1_dot_cluster__service__pb2.ReadMetricsResponse.FromString,
             options,
             channel_credentials,
             insecure,

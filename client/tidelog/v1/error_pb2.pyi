@@ -1,4 +1,5 @@
 from google.protobuf import any_pb2 as _any_pb2
+from tidelog.v1 import error_options_pb2 as _error_options_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -98,6 +99,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_MAILBOX_IN_USE: _ClassVar[Reason]
     REASON_BLOB_NOT_EXIST: _ClassVar[Reason]
     REASON_BLOB_TOO_LARGE: _ClassVar[Reason]
+    REASON_LOG_SILENT: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -183,6 +185,7 @@ REASON_INVALID_DELAY: Reason
 REASON_MAILBOX_IN_USE: Reason
 REASON_BLOB_NOT_EXIST: Reason
 REASON_BLOB_TOO_LARGE: Reason
+REASON_LOG_SILENT: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")
@@ -220,3 +223,20 @@ class RpcStatus(_message.Message):
     message: str
     details: _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping]]] = ...) -> None: ...
+
+class RpcErrorInfo(_message.Message):
+    __slots__ = ("reason", "domain", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    domain: str
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, reason: _Optional[str] = ..., domain: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -174,14 +174,16 @@ class CommitPositionsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class SeekGroupRequest(_message.Message):
-    __slots__ = ("group", "vchannels", "to")
+    __slots__ = ("group", "vchannels", "to", "from_ticks")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
+    FROM_TICKS_FIELD_NUMBER: _ClassVar[int]
     group: str
     vchannels: _containers.RepeatedScalarFieldContainer[str]
     to: _wal_service_pb2.DeliverPolicy
-    def __init__(self, group: _Optional[str] = ..., vchannels: _Optional[_Iterable[str]] = ..., to: _Optional[_Union[_wal_service_pb2.DeliverPolicy, _Mapping]] = ...) -> None: ...
+    from_ticks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[str] = ..., vchannels: _Optional[_Iterable[str]] = ..., to: _Optional[_Union[_wal_service_pb2.DeliverPolicy, _Mapping]] = ..., from_ticks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SeekGroupResponse(_message.Message):
     __slots__ = ("positions",)
@@ -232,7 +234,7 @@ class JoinGroupRequest(_message.Message):
     def __init__(self, join: _Optional[_Union[JoinGroupStart, _Mapping]] = ..., heartbeat: _Optional[_Union[JoinGroupHeartbeat, _Mapping]] = ..., commit: _Optional[_Union[JoinGroupCommit, _Mapping]] = ..., release: _Optional[_Union[JoinGroupRelease, _Mapping]] = ...) -> None: ...
 
 class JoinGroupStart(_message.Message):
-    __slots__ = ("group", "channels", "member_id", "description", "lease_ms", "release_within_ms", "incarnation")
+    __slots__ = ("group", "channels", "member_id", "description", "lease_ms", "release_within_ms", "incarnation", "accepts_changes")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +242,7 @@ class JoinGroupStart(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_CHANGES_FIELD_NUMBER: _ClassVar[int]
     group: str
     channels: _containers.RepeatedScalarFieldContainer[str]
     member_id: str
@@ -247,7 +250,8 @@ class JoinGroupStart(_message.Message):
     lease_ms: int
     release_within_ms: int
     incarnation: int
-    def __init__(self, group: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., member_id: _Optional[str] = ..., description: _Optional[str] = ..., lease_ms: _Optional[int] = ..., release_within_ms: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    accepts_changes: bool
+    def __init__(self, group: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., member_id: _Optional[str] = ..., description: _Optional[str] = ..., lease_ms: _Optional[int] = ..., release_within_ms: _Optional[int] = ..., incarnation: _Optional[int] = ..., accepts_changes: _Optional[bool] = ...) -> None: ...
 
 class JoinGroupHeartbeat(_message.Message):
     __slots__ = ()
@@ -268,14 +272,16 @@ class JoinGroupRelease(_message.Message):
     def __init__(self, vchannels: _Optional[_Iterable[_Union[GroupAssignment, _Mapping]]] = ...) -> None: ...
 
 class JoinGroupResponse(_message.Message):
-    __slots__ = ("welcome", "assignments", "committed")
+    __slots__ = ("welcome", "assignments", "committed", "changes")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     welcome: JoinGroupWelcome
     assignments: GroupAssignments
     committed: _containers.RepeatedCompositeFieldContainer[JoinGroupCommitted]
-    def __init__(self, welcome: _Optional[_Union[JoinGroupWelcome, _Mapping]] = ..., assignments: _Optional[_Union[GroupAssignments, _Mapping]] = ..., committed: _Optional[_Iterable[_Union[JoinGroupCommitted, _Mapping]]] = ...) -> None: ...
+    changes: GroupAssignmentChanges
+    def __init__(self, welcome: _Optional[_Union[JoinGroupWelcome, _Mapping]] = ..., assignments: _Optional[_Union[GroupAssignments, _Mapping]] = ..., committed: _Optional[_Iterable[_Union[JoinGroupCommitted, _Mapping]]] = ..., changes: _Optional[_Union[GroupAssignmentChanges, _Mapping]] = ...) -> None: ...
 
 class JoinGroupWelcome(_message.Message):
     __slots__ = ("member_id", "lease_ms")
@@ -290,6 +296,14 @@ class GroupAssignments(_message.Message):
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     vchannels: _containers.RepeatedCompositeFieldContainer[GroupAssignment]
     def __init__(self, vchannels: _Optional[_Iterable[_Union[GroupAssignment, _Mapping]]] = ...) -> None: ...
+
+class GroupAssignmentChanges(_message.Message):
+    __slots__ = ("vchannels", "lost")
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    vchannels: _containers.RepeatedCompositeFieldContainer[GroupAssignment]
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, vchannels: _Optional[_Iterable[_Union[GroupAssignment, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GroupAssignment(_message.Message):
     __slots__ = ("vchannel", "epoch", "next_tick", "is_revoked")

@@ -74,16 +74,18 @@ class AppendOptions(_message.Message):
     def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ..., producer: _Optional[_Union[ProducerSequence, _Mapping]] = ..., txn_id: _Optional[int] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
 
 class ProducerSequence(_message.Message):
-    __slots__ = ("producer_id", "epoch", "sequence", "is_repeated")
+    __slots__ = ("producer_id", "epoch", "sequence", "is_repeated", "call")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IS_REPEATED_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     epoch: int
     sequence: int
     is_repeated: bool
-    def __init__(self, producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., is_repeated: _Optional[bool] = ...) -> None: ...
+    call: int
+    def __init__(self, producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., is_repeated: _Optional[bool] = ..., call: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("vchannel", "messages", "options")
@@ -102,20 +104,22 @@ class AppendResponse(_message.Message):
     def __init__(self, result: _Optional[_Union[AppendResult, _Mapping]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("message_id", "first_tick", "last_tick", "durability", "duplicate", "txn_sequence")
+    __slots__ = ("message_id", "first_tick", "last_tick", "durability", "duplicate", "txn_sequence", "vchannels")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     TXN_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     message_id: bytes
     first_tick: int
     last_tick: int
     durability: _message_pb2.Durability
     duplicate: bool
     txn_sequence: int
-    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
+    vchannels: int
+    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ..., txn_sequence: _Optional[int] = ..., vchannels: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("request_id", "vchannel", "columns", "options", "transaction", "more")
@@ -286,7 +290,7 @@ class ScanSource(_message.Message):
     def __init__(self, vchannel: _Optional[str] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., created_tick: _Optional[int] = ...) -> None: ...
 
 class ScanRequest(_message.Message):
-    __slots__ = ("sources", "policy", "filters", "end", "format", "max_response_bytes", "watermark_interval_ms")
+    __slots__ = ("sources", "policy", "filters", "end", "format", "max_response_bytes", "watermark_interval_ms", "whole_channels")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     FILTERS_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +298,7 @@ class ScanRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedCompositeFieldContainer[ScanSource]
     policy: DeliverPolicy
     filters: _containers.RepeatedCompositeFieldContainer[DeliverFilter]
@@ -301,26 +306,37 @@ class ScanRequest(_message.Message):
     format: ScanFormat
     max_response_bytes: int
     watermark_interval_ms: int
-    def __init__(self, sources: _Optional[_Iterable[_Union[ScanSource, _Mapping]]] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., filters: _Optional[_Iterable[_Union[DeliverFilter, _Mapping]]] = ..., end: _Optional[_Union[ScanEnd, _Mapping]] = ..., format: _Optional[_Union[ScanFormat, str]] = ..., max_response_bytes: _Optional[int] = ..., watermark_interval_ms: _Optional[int] = ...) -> None: ...
+    whole_channels: _containers.RepeatedCompositeFieldContainer[ChannelSize]
+    def __init__(self, sources: _Optional[_Iterable[_Union[ScanSource, _Mapping]]] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., filters: _Optional[_Iterable[_Union[DeliverFilter, _Mapping]]] = ..., end: _Optional[_Union[ScanEnd, _Mapping]] = ..., format: _Optional[_Union[ScanFormat, str]] = ..., max_response_bytes: _Optional[int] = ..., watermark_interval_ms: _Optional[int] = ..., whole_channels: _Optional[_Iterable[_Union[ChannelSize, _Mapping]]] = ...) -> None: ...
 
 class ScanResponse(_message.Message):
-    __slots__ = ("entries", "rows", "watermark", "caught_up", "created_ticks", "end_tick")
+    __slots__ = ("entries", "rows", "watermark", "caught_up", "created_ticks", "end_tick", "grown")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     CREATED_TICKS_FIELD_NUMBER: _ClassVar[int]
     END_TICK_FIELD_NUMBER: _ClassVar[int]
+    GROWN_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[_message_pb2.Entry]
     rows: _containers.RepeatedCompositeFieldContainer[_message_pb2.Row]
     watermark: int
     caught_up: bool
     created_ticks: _containers.RepeatedScalarFieldContainer[int]
     end_tick: int
-    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ..., created_ticks: _Optional[_Iterable[int]] = ..., end_tick: _Optional[int] = ...) -> None: ...
+    grown: _containers.RepeatedCompositeFieldContainer[ChannelSize]
+    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ..., created_ticks: _Optional[_Iterable[int]] = ..., end_tick: _Optional[int] = ..., grown: _Optional[_Iterable[_Union[ChannelSize, _Mapping]]] = ...) -> None: ...
+
+class ChannelSize(_message.Message):
+    __slots__ = ("name", "vchannels")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    vchannels: int
+    def __init__(self, name: _Optional[str] = ..., vchannels: _Optional[int] = ...) -> None: ...
 
 class PlanScanRequest(_message.Message):
-    __slots__ = ("vchannels", "begin_tick", "end_tick", "min_splits", "max_messages_per_split", "max_bytes_per_split", "created_ticks")
+    __slots__ = ("vchannels", "begin_tick", "end_tick", "min_splits", "max_messages_per_split", "max_bytes_per_split", "created_ticks", "whole_channels")
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TICK_FIELD_NUMBER: _ClassVar[int]
     END_TICK_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +344,7 @@ class PlanScanRequest(_message.Message):
     MAX_MESSAGES_PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
     CREATED_TICKS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
     vchannels: _containers.RepeatedScalarFieldContainer[str]
     begin_tick: int
     end_tick: int
@@ -335,15 +352,18 @@ class PlanScanRequest(_message.Message):
     max_messages_per_split: int
     max_bytes_per_split: int
     created_ticks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, vchannels: _Optional[_Iterable[str]] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., min_splits: _Optional[int] = ..., max_messages_per_split: _Optional[int] = ..., max_bytes_per_split: _Optional[int] = ..., created_ticks: _Optional[_Iterable[int]] = ...) -> None: ...
+    whole_channels: _containers.RepeatedCompositeFieldContainer[ChannelSize]
+    def __init__(self, vchannels: _Optional[_Iterable[str]] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., min_splits: _Optional[int] = ..., max_messages_per_split: _Optional[int] = ..., max_bytes_per_split: _Optional[int] = ..., created_ticks: _Optional[_Iterable[int]] = ..., whole_channels: _Optional[_Iterable[_Union[ChannelSize, _Mapping]]] = ...) -> None: ...
 
 class PlanScanResponse(_message.Message):
-    __slots__ = ("end_tick", "splits")
+    __slots__ = ("end_tick", "splits", "grown")
     END_TICK_FIELD_NUMBER: _ClassVar[int]
     SPLITS_FIELD_NUMBER: _ClassVar[int]
+    GROWN_FIELD_NUMBER: _ClassVar[int]
     end_tick: int
     splits: _containers.RepeatedCompositeFieldContainer[Split]
-    def __init__(self, end_tick: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ...) -> None: ...
+    grown: _containers.RepeatedCompositeFieldContainer[ChannelSize]
+    def __init__(self, end_tick: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ..., grown: _Optional[_Iterable[_Union[ChannelSize, _Mapping]]] = ...) -> None: ...
 
 class Split(_message.Message):
     __slots__ = ("vchannel", "begin_tick", "end_tick", "estimated_messages", "estimated_bytes", "created_tick")
@@ -372,14 +392,26 @@ class OpenProducerRequest(_message.Message):
     def __init__(self, vchannel: _Optional[str] = ..., producer_id: _Optional[str] = ..., accept_forgotten: _Optional[bool] = ...) -> None: ...
 
 class OpenProducerResponse(_message.Message):
-    __slots__ = ("epoch", "last_sequence", "last_tick")
+    __slots__ = ("epoch", "last_sequence", "last_tick", "vchannels")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     last_sequence: int
     last_tick: int
-    def __init__(self, epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_tick: _Optional[int] = ...) -> None: ...
+    vchannels: _containers.RepeatedCompositeFieldContainer[ProducerVchannel]
+    def __init__(self, epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_tick: _Optional[int] = ..., vchannels: _Optional[_Iterable[_Union[ProducerVchannel, _Mapping]]] = ...) -> None: ...
+
+class ProducerVchannel(_message.Message):
+    __slots__ = ("last_sequence", "last_tick", "last_call")
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    LAST_CALL_FIELD_NUMBER: _ClassVar[int]
+    last_sequence: int
+    last_tick: int
+    last_call: int
+    def __init__(self, last_sequence: _Optional[int] = ..., last_tick: _Optional[int] = ..., last_call: _Optional[int] = ...) -> None: ...
 
 class SetFencingTokenRequest(_message.Message):
     __slots__ = ("vchannel", "fencing_token")

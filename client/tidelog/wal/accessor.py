@@ -5,24 +5,25 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
+from tidelog.admin._generated_client_calls import ClientCalls
 from tidelog.admin.broadcast_types import AckMode, BroadcastResult, ResourceKey
 from tidelog.append.options import AppendConditions, AppendOptions
 from tidelog.append.sizes import Appendable
-from tidelog.client_calls import ClientCalls
-from tidelog.errors import TidelogError
+from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.read.positions import EARLIEST, FOLLOW, Positions, Start
-from tidelog.read.scan import Signal
+from tidelog.read.scanned import Signal
 from tidelog.tick import Tick
 from tidelog.txn.conditions import check_barrier_tick, full_name
 from tidelog.txn.options import TransactionOptions
 from tidelog.txn.together import append_together
 from tidelog.txn.transaction import AsyncTransaction
-from tidelog.types import AppendResult, Durability
+from tidelog.types import AppendPart, AppendResult, Durability
 from tidelog.wal.deliver_filters import ReadOptions, filter_options
 from tidelog.wal.message_handler import Handler, HandlerCalls, calls_here
 from tidelog.wal.responses import AppendResponse, AppendResponses, Group, To, grouped, in_order
 from tidelog.wal.scanner import AsyncWalScanner, ScannerCore
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import Duration
 
 
 class AsyncWal:
@@ -74,7 +75,7 @@ class AsyncWal:
         *,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> AppendResponses:
         """Append messages to several vchannels, independently per vchannel, and return the outcome of each message.
 
@@ -84,7 +85,8 @@ class AsyncWal:
         the wait.
 
         Args:
-            messages: Pairs of a vchannel and a message.
+            messages: Pairs of a vchannel and a message. The messages of a channel with several vchannels are divided
+                as by ``AsyncClient.append``.
             barrier_tick: Tick that all ticks must exceed.
             durability: When to acknowledge each append: ``sync`` or ``os``; None for the server's default.
             timeout_s: Timeout per vchannel in seconds; None for the client's.
@@ -156,6 +158,8 @@ class AsyncWal:
     async def _append_group(self, group: Group, options: AppendOptions) -> list[AppendResponse]:
         """Append the messages of one vchannel, and return the outcome of each."""
         try:
+            if group.has_two_names:
+                await self._check_has_one(group.vchannel)
             if len(group.messages) == 1:
                 return [AppendResponse(await self._client.append(group.vchannel, group.messages[0], **options))]
             committed = await append_together(
@@ -164,11 +168,21 @@ class AsyncWal:
             )  # fmt: skip
         except TidelogError as error:
             return [AppendResponse(error=error)] * len(group.messages)
-        whole = committed.results[group.vchannel]
-        return [
-            AppendResponse(whole.part(index, index + 1), txn_id=committed.txn_id)
-            for index in range(len(group.messages))
-        ]
+        whole = committed.of(group.vchannel)
+        parts = whole.parts or (AppendPart(group.vchannel, whole, range(len(group.messages))),)
+        found = {
+            index: part.result.part(place, place + 1) for part in parts for place, index in enumerate(part.indices)
+        }
+        return [AppendResponse(found[index], txn_id=committed.txn_id) for index in range(len(group.messages))]
+
+    async def _check_has_one(self, channel: str) -> None:
+        """Raise InvalidRequestError if a channel, named beside its first vchannel, has several."""
+        [described] = await self._client.describe_channels([channel])
+        if len(described.vchannels) > 1:
+            raise InvalidRequestError(
+                f"'{channel}' has {len(described.vchannels)} vchannels, and the call names it and '{channel}/0': use a "
+                + "call for each"
+            )
 
 
 class AsyncWalTransaction:
@@ -190,7 +204,7 @@ class AsyncWalTransaction:
     @property
     def result(self) -> AppendResult:
         """Position of the messages. Raises TransactionStateError if it is not committed, or had no messages."""
-        return self.transaction.result.results[self.vchannel]
+        return self.transaction.result.of(self.vchannel)
 
     @property
     def txn_id(self) -> int:
@@ -215,7 +229,7 @@ class AsyncWalTransaction:
         If the outcome is unknown, call it again. Once committed, each call returns the same result.
         """
         committed = await self.transaction.commit()
-        return None if committed is None else committed.results[self.vchannel]
+        return None if committed is None else committed.of(self.vchannel)
 
     async def rollback(self) -> None:
         """Discard all messages. See ``AsyncTransaction.rollback``."""
@@ -242,9 +256,9 @@ class AsyncWalBroadcast:
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),
-        wait_s: float | None = None,
+        wait_s: Duration | None = None,
         barrier_tick: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> BroadcastResult:
         """Append one message atomically to many vchannels, at one tick. See ``AsyncClient.broadcast``."""
         return await self._client.broadcast(
@@ -273,7 +287,7 @@ class AsyncWalBroadcast:
         else:
             await self._client.ack(broadcast, vchannels)
 
-    async def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+    async def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: Duration | None = None) -> None:
         """Wait until one vchannel has acknowledged one of the broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:
@@ -281,7 +295,7 @@ class AsyncWalBroadcast:
         """
         await self._client.wait_acked(key, mode=AckMode.ONCE, timeout_s=timeout_s)
 
-    async def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+    async def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: Duration | None = None) -> None:
         """Wait until all vchannels have acknowledged all broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:

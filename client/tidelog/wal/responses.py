@@ -92,21 +92,23 @@ class Group:
     """The messages for one vchannel, in the order of the call.
 
     Attributes:
-        vchannel: Name of the vchannel.
+        vchannel: Name of the vchannel, or of a channel.
         messages: Messages, at least one.
         indexes: Index of each message in the call.
+        has_two_names: Whether some messages name a channel, and others its first vchannel.
     """
 
     vchannel: str
     messages: Sequence[Appendable]
     indexes: Sequence[int]
+    has_two_names: bool = False
 
 
 def grouped(messages: Iterable[To | tuple[str, Appendable]], full_name: Callable[[str], str]) -> list[Group]:
     """Group ``messages`` by vchannel, in the order of each vchannel's first message.
 
     If a call uses two names for one vchannel, they form one group: two groups would lose the order of the messages. The
-    group gets the shorter name, which the server rejects if it is ambiguous.
+    group gets the shorter name.
 
     Args:
         messages: Pairs of a vchannel and a message.
@@ -122,7 +124,7 @@ def grouped(messages: Iterable[To | tuple[str, Appendable]], full_name: Callable
         names.add(vchannel)
         several.append(message)
         indexes.append(index)
-    return [Group(min(names, key=len), several, indexes) for names, several, indexes in found.values()]
+    return [Group(min(names, key=len), several, indexes, len(names) > 1) for names, several, indexes in found.values()]
 
 
 def in_order(groups: Iterable[tuple[Group, Sequence[AppendResponse]]]) -> AppendResponses:

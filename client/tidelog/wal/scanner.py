@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from tidelog.errors import ClosedError
 from tidelog.read.positions import Positions, Start
-from tidelog.read.scan import ScanCore, Signal
+from tidelog.read.scanned import Scanned, Signal
 from tidelog.tick import Tick
 from tidelog.wal.message_handler import HandlerCalls
 
@@ -25,7 +25,7 @@ class ScannerCore:
     """
 
     def __init__(
-        self, scan: ScanCore, policy: Start | Positions, calls: HandlerCalls, *, done: Signal, opened: Signal
+        self, scan: Scanned, policy: Start | Positions, calls: HandlerCalls, *, done: Signal, opened: Signal
     ) -> None:
         self.done = done
         self.opened = opened

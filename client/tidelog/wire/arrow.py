@@ -1,229 +1,286 @@
-"""Converts batches to and from Arrow. The only module that needs pyarrow; imported on the first use of Arrow."""
+"""Batches as Arrow record batches. Nothing here loops over messages. Imported on the first use of Arrow."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelog.tick import LOGICAL_BITS
-from tidelog.wire.columns import Buffer, Columns, with_crc
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Buffer, Columns
 
-try:
-    import pyarrow as pa
-    from pyarrow import compute
-except ImportError as missing:
-    raise ImportError("Arrow batches need pyarrow: run `pip install pyarrow`") from missing
-
+_MAP: Final = pa.map_(pa.string(), pa.string())
+_PAIR: Final = (pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string()))
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000
-_MIN_TYPE: Final = -(1 << 31)
-_MAX_TYPE: Final = (1 << 32) - 1
+_OFFSET_BYTES: Final = 4
 SCHEMA: Final = pa.schema(
     [
-        pa.field("vchannel", pa.string(), nullable=False),
+        pa.field("channel", pa.string(), nullable=False),
+        pa.field("vchannel", pa.int32(), nullable=False),
         pa.field("tick", pa.int64(), nullable=False),
         pa.field("timestamp", _TIMESTAMP, nullable=False),
         # uint32 on the wire; Spark and Java have no unsigned integers.
-        pa.field("type", pa.int64(), nullable=False),
+        pa.field("type", pa.int32(), nullable=False),
         pa.field("key", pa.binary()),
         pa.field("payload", pa.binary(), nullable=False),
-        pa.field("properties", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("properties", _MAP, nullable=False),
+        pa.field("txn_id", pa.int64()),
+        pa.field("broadcast_id", pa.int64()),
         pa.field("event_time", _TIMESTAMP),
     ]
 )
+"""The columns, in this order: those of the Spark source, with the optional ones."""
 
 
-def record_batch(vchannel: str, columns: Columns, ticks: Sequence[int]) -> pa.RecordBatch:
-    """Return the messages as one record batch, which shares the buffers of ``columns``."""
-    count = columns.count
-    tick_column = pa.array(ticks, pa.int64())
-    milliseconds = compute.shift_right(tick_column, LOGICAL_BITS)
-    arrays = [
-        pa.repeat(pa.scalar(vchannel), count),
-        tick_column,
-        milliseconds.view(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP),
-        _types(columns),
-        _keys(columns),
-        _binary(pa.binary(), count, columns.payload_offsets, columns.payloads),
-        _properties(columns),
-        _event_times(columns),
-    ]
-    return pa.record_batch(arrays, schema=SCHEMA)
+class Rows(Protocol):
+    """Messages of one vchannel; ``tidelog.Batch`` is one."""
+
+    vchannel: str
+    columns: Columns
+    ticks: Sequence[int]
+    txn_id: int | None
+    broadcast_id: int | None
+
+    def __len__(self) -> int: ...
 
 
-def _binary(kind: Any, count: int, offsets: bytes, column: Buffer, validity: bytes = b"") -> Any:
-    buffers = [pa.py_buffer(validity) if validity else None, pa.py_buffer(offsets), pa.py_buffer(column)]
-    return pa.Array.from_buffers(kind, count, buffers)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Batches that become one record batch.
+
+    Attributes:
+        rows: Number of messages in all batches.
+        is_shared: Whether arrays may reference the responses that contain the batches.
+    """
+
+    batches: Sequence[Rows]
+    rows: int
+    is_shared: bool
+
+    def has(self, column: str) -> bool:
+        """Return whether any batch has a column."""
+        return any(getattr(batch.columns, column) for batch in self.batches)
+
+    def buffer(self, column: Buffer) -> pa.Buffer:
+        """Return bytes as a buffer."""
+        return pa.py_buffer(column if self.is_shared else bytes(column))
 
 
-def _types(columns: Columns) -> Any:
-    if not columns.types:
-        return pa.repeat(pa.scalar(columns.uniform_type, pa.int64()), columns.count)
-    unsigned = pa.Array.from_buffers(pa.uint32(), columns.count, [None, pa.py_buffer(columns.types)])
-    return unsigned.cast(pa.int64())
+def schema_of(names: Sequence[str] | None) -> pa.Schema:
+    """Return the schema with these columns, in this order; with all of them for None.
+
+    Raises:
+        ValueError: There is no such column, or none is named, or one twice.
+    """
+    if names is None:
+        return SCHEMA
+    unknown = [name for name in names if name not in SCHEMA.names]
+    if unknown or not names or len(set(names)) < len(names):
+        wrong = f"has no column {unknown[0]!r}" if unknown else "needs at least one column, and each once"
+        raise ValueError(f"a table of messages {wrong}: choose from {', '.join(SCHEMA.names)}")
+    return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def _keys(columns: Columns) -> Any:
-    if not columns.key_offsets:
-        return pa.nulls(columns.count, pa.binary())
-    return _binary(pa.binary(), columns.count, columns.key_offsets, columns.keys, columns.key_validity)
+def requested(capsule: object | None) -> tuple[list[str] | None, pa.Schema | None]:
+    """Return the names of the columns that a consumer has requested with the PyCapsule interface, and their schema."""
+    if capsule is None:
+        return None, None
+    schema = pa.schema(_Requested(capsule))
+    return schema.names, schema
 
 
-def _properties(columns: Columns) -> Any:
-    count = columns.count
-    if not columns.property_list_offsets:
-        return pa.repeat(pa.scalar([], pa.map_(pa.string(), pa.string())), count)
-    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(columns.property_list_offsets)])
-    entries = len(columns.property_key_offsets) // 4 - 1
-    keys = _binary(pa.string(), entries, columns.property_key_offsets, columns.property_keys)
-    values = _binary(pa.string(), entries, columns.property_value_offsets, columns.property_values)
-    return pa.MapArray.from_arrays(offsets, keys, values)
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """What pyarrow reads a schema from."""
+
+    capsule: object
+
+    def __arrow_c_schema__(self) -> object:
+        return self.capsule
 
 
-def _event_times(columns: Columns) -> Any:
-    """Return the event times as timestamps in microseconds; NULL for a message without event time."""
-    if not columns.event_times_ms:
-        return pa.nulls(columns.count, _TIMESTAMP)
-    validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
-    times = pa.Array.from_buffers(pa.int64(), columns.count, [validity, pa.py_buffer(columns.event_times_ms)])
-    return compute.multiply(times, _US_PER_MS).view(_TIMESTAMP)
+def record_batch(batches: Sequence[Rows], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """Return the messages of ``batches``, at least one, with the columns of ``schema``.
+
+    One batch shares its buffers; several are joined, which copies. Without the payloads all is copied: the other
+    columns would keep the response in memory.
+    """
+    run = _Run(batches, sum(map(len, batches)), is_shared="payload" in schema.names)
+    return pa.RecordBatch.from_arrays([_COLUMNS[name](run) for name in schema.names], schema=schema)
 
 
-def columns_of(batch: pa.RecordBatch, first_row: int = 0) -> Columns:
-    """See ``columns_from_arrow``."""
-    if not batch.num_rows:
-        raise ValueError("the batch has no rows, expected at least one")
-    names = batch.schema.names
-    if "payload" not in names:
-        raise ValueError(f"the batch has no column 'payload', only {', '.join(names) or 'none'}")
-    payload_offsets, payloads = _split(_bytes_of(batch, "payload"))
-    key_offsets, keys, key_validity = _encoded_keys(batch) if "key" in names else (b"", b"", b"")
-    uniform_type, types = _encoded_types(batch, first_row) if "type" in names else (0, b"")
-    properties = _encoded_properties(batch) if "properties" in names else (b"",) * 5
-    times, time_validity = _encoded_event_times(batch) if "event_time" in names else (b"", b"")
-    return with_crc(
-        Columns(
-            batch.num_rows, payload_offsets, payloads, key_offsets, keys, key_validity, uniform_type, types,
-            *properties, times, time_validity,
-        )
-    )  # fmt: skip
+def with_shared_views(table: pa.Table) -> pa.Table:
+    """Return the table with views in its columns of texts and keys, as Polars stores them.
+
+    Chunks that share their memory, because all their messages have the same value, share their views too; Polars would
+    make views of 16 bytes for each row.
+    """
+    for name, kind in (("channel", pa.string_view()), ("key", pa.binary_view())):
+        if (place := table.schema.get_field_index(name)) >= 0:
+            table = table.set_column(place, name, _views(table.column(place), kind))
+    return table
 
 
-def _bytes_of(batch: pa.RecordBatch, name: str, *, nulls_are_fine: bool = False) -> pa.Array:
-    """Return a column as binary."""
-    column = batch.column(name)
-    kind = column.type
-    if pa.types.is_null(kind):
-        column = column.cast(pa.binary())
-    elif pa.types.is_string(kind):
-        column = column.view(pa.binary())
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        column = column.cast(pa.binary())
-    elif not pa.types.is_binary(kind):
-        raise ValueError(f"the column '{name}' is {kind}, expected binary or string")
-    if column.null_count and not nulls_are_fine:
-        raise ValueError(f"the column '{name}' has {column.null_count} NULLs in {len(column)} rows: replace them")
+def _views(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    distinct = {_memory(chunk): chunk for chunk in column.chunks}
+    views = {memory: chunk.cast(kind) for memory, chunk in distinct.items()}
+    return pa.chunked_array([views[_memory(chunk)] for chunk in column.chunks], kind)
+
+
+def _memory(chunk: pa.Array) -> object:
+    """Return what equals that of another chunk only if both reference the same memory."""
+    return len(chunk), chunk.offset, *(buffer and buffer.address for buffer in chunk.buffers())
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+@lru_cache(maxsize=16)
+def _constants(value: object, kind: pa.DataType) -> pa.Array:
+    if kind == _MAP:
+        # Not pa.array, which imports pandas.
+        nothing = pa.nulls(0, pa.string())
+        return _maps(MAX_MESSAGES_PER_BATCH, bytes(_OFFSET_BYTES * (MAX_MESSAGES_PER_BATCH + 1)), nothing, nothing)
+    return pa.repeat(pa.scalar(value, kind), MAX_MESSAGES_PER_BATCH)
+
+
+def _repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    """Return ``rows`` times the same; an empty map for the type of maps. Arrays share the memory of equal ones."""
+    whole, rest = divmod(rows, MAX_MESSAGES_PER_BATCH)
+    constants = _constants(value, kind)
+    return _joined([constants] * whole + ([constants.slice(0, rest)] if rest else []))
+
+
+def _by_vchannel(kind: pa.DataType, value: Callable[[str], object]) -> Callable[[_Run], pa.Array]:
+    """Return the function that repeats a value of each name of a vchannel."""
+
+    def column(run: _Run) -> pa.Array:
+        groups = [
+            (value(name), sum(map(len, batches)))
+            for name, batches in groupby(run.batches, lambda batch: batch.vchannel)
+        ]
+        return _joined([_repeated(each, kind, rows) for each, rows in groups])
+
     return column
 
 
-def _split(column: pa.Array) -> tuple[bytes, memoryview | bytes]:
-    """Return the offsets, rebased to 0, and the bytes of a binary array without NULLs."""
-    _, offsets, values = column.buffers()
-    return _from_zero(
-        pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, offsets], offset=column.offset),
-        memoryview(values) if values is not None else b"",
+def _ticks(run: _Run) -> pa.Array:
+    return _joined([_ticks_of(batch.ticks) for batch in run.batches])
+
+
+def _ticks_of(ticks: Sequence[int]) -> pa.Array:
+    if isinstance(ticks, range):
+        return pa.arange(ticks.start, ticks.stop)
+    return pa.Array.from_buffers(pa.int64(), len(ticks), [None, pa.py_buffer(array("q", ticks))])
+
+
+def _timestamps(run: _Run) -> pa.Array:
+    return _joined([_timestamps_of(batch.ticks) for batch in run.batches])
+
+
+def _timestamps_of(ticks: Sequence[int]) -> pa.Array:
+    """Return the times of ascending ticks; those of one append are nearly always of one millisecond."""
+    if ticks and (ms := ticks[0] >> LOGICAL_BITS) == ticks[-1] >> LOGICAL_BITS:
+        return pa.repeat(pa.scalar(ms * _US_PER_MS, _TIMESTAMP), len(ticks))
+    return pc.multiply(pc.shift_right(_ticks_of(ticks), LOGICAL_BITS), _US_PER_MS).view(_TIMESTAMP)
+
+
+def _ids(run: _Run, ids: Sequence[int | None]) -> pa.Array:
+    """Return the id of each batch, repeated for its messages."""
+    if not any(each is not None for each in ids):
+        return _repeated(None, pa.int64(), run.rows)
+    return _joined(
+        [pa.repeat(pa.scalar(each, pa.int64()), len(batch)) for each, batch in zip(ids, run.batches, strict=True)]
     )
 
 
-def _from_zero(offsets: pa.Array, values: memoryview | bytes) -> tuple[bytes, memoryview | bytes]:
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets), values[first:last]
+def _types(run: _Run) -> pa.Array:
+    """Return the types as signed numbers: those of 2^31 and above are negative."""
+    uniform = {batch.columns.uniform_type for batch in run.batches}
+    if len(uniform) == 1 and not run.has("types"):
+        return _repeated(_signed(uniform.pop()), pa.int32(), run.rows)
+    return _joined([_types_of(batch.columns) for batch in run.batches])
 
 
-def _numbers(array: pa.Array) -> bytes:
-    """Return the little-endian bytes of an array of numbers without NULLs."""
-    width = array.type.bit_width // 8
-    return memoryview(array.buffers()[1])[width * array.offset : width * (array.offset + len(array))].tobytes()
+def _types_of(columns: Columns) -> pa.Array:
+    if columns.types:
+        return pa.Array.from_buffers(pa.int32(), columns.count, [None, pa.py_buffer(columns.types)])
+    return _repeated(_signed(columns.uniform_type), pa.int32(), columns.count)
 
 
-def _encoded_keys(batch: pa.RecordBatch) -> tuple[bytes, memoryview | bytes, bytes]:
-    column = _bytes_of(batch, "key", nulls_are_fine=True)
-    if column.null_count == len(column):
-        return b"", b"", b""
-    if not column.null_count:
-        return *_split(column), b""
-    return *_split(compute.fill_null(column, b"")), _validity(column)
+def _signed(message_type: int) -> int:
+    return message_type - ((message_type >> 31) << 32)
 
 
-def _validity(column: pa.Array) -> bytes:
-    """Return the validity bitmap of an array, starting at its first item."""
-    bitmap = compute.is_valid(column).buffers()[1]
-    return memoryview(bitmap)[: (len(column) + 7) // 8].tobytes()
+def _optional(
+    column: str, kind: pa.DataType, array_of: Callable[[_Run, Columns], pa.Array]
+) -> Callable[[_Run], pa.Array]:
+    """Return the function of what batches may lack: it is NULL there, or an empty map for the type of maps."""
+
+    def made(run: _Run) -> pa.Array:
+        if not run.has(column):
+            return _repeated(None, kind, run.rows)
+        several = [batch.columns for batch in run.batches]
+        return _joined(
+            [array_of(run, each) if getattr(each, column) else _repeated(None, kind, each.count) for each in several]
+        )
+
+    return made
 
 
-def _check_types(column: pa.Array, first_row: int) -> None:
-    """Check that a column has types of messages.
+def _keys_of(run: _Run, columns: Columns) -> pa.Array:
+    """Return the keys; NULL for a message without a key, which differs from an empty key."""
+    validity = pa.py_buffer(columns.key_validity) if columns.key_validity else None
+    buffers = [validity, pa.py_buffer(columns.key_offsets), run.buffer(columns.keys)]
+    return pa.Array.from_buffers(pa.binary(), columns.count, buffers)
 
-    Raises:
-        ValueError: It has no integers, or one that does not fit into 32 bits. The error names its row.
-    """
-    if not pa.types.is_integer(column.type):
-        raise ValueError(f"the column 'type' is {column.type}, expected an integer")
-    lowest, highest = compute.min_max(column).as_py().values()
-    if lowest is None or (lowest >= _MIN_TYPE and highest <= _MAX_TYPE):
-        return
-    wrong = lowest if lowest < _MIN_TYPE else highest
-    row = first_row + compute.index(column, pa.scalar(wrong, column.type)).as_py()
-    raise ValueError(
-        f"the type of row {row} is {wrong}, expected 0 to {_MAX_TYPE}, or the same as a signed number from {_MIN_TYPE}"
+
+def _payloads_of(columns: Columns) -> pa.Array:
+    buffers = [None, pa.py_buffer(columns.payload_offsets), pa.py_buffer(columns.payloads)]
+    return pa.Array.from_buffers(pa.binary(), columns.count, buffers)
+
+
+def _event_times_of(_run: _Run, columns: Columns) -> pa.Array:
+    """Return the event times; NULL for a message without one."""
+    validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
+    times = pa.Array.from_buffers(pa.int64(), columns.count, [validity, pa.py_buffer(columns.event_times_ms)])
+    return pc.multiply(times, _US_PER_MS).view(_TIMESTAMP)
+
+
+def _properties_of(run: _Run, columns: Columns) -> pa.Array:
+    """Return the properties; an empty map, never NULL, for a message without properties."""
+    total = len(columns.property_key_offsets) // _OFFSET_BYTES - 1
+    names, values = (
+        pa.Array.from_buffers(pa.string(), total, [None, pa.py_buffer(offsets), run.buffer(texts)])
+        for offsets, texts in (
+            (columns.property_key_offsets, columns.property_keys),
+            (columns.property_value_offsets, columns.property_values),
+        )
     )
+    return _maps(columns.count, columns.property_list_offsets, names, values)
 
 
-def _encoded_types(batch: pa.RecordBatch, first_row: int) -> tuple[int, bytes]:
-    column = batch.column("type")
-    _check_types(column, first_row)
-    # Negative ones stand for 2^31 and above, because Spark has no unsigned integers.
-    wide = compute.fill_null(column, 0).cast(pa.int64())
-    types = compute.bit_wise_and(wide, _MAX_TYPE).cast(pa.uint32())
-    lowest, highest = compute.min_max(types).as_py().values()
-    return (lowest, b"") if lowest == highest else (0, _numbers(types))
+def _maps(count: int, offsets: bytes, names: pa.Array, values: pa.Array) -> pa.Array:
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(_PAIR))
+    return pa.Array.from_buffers(_MAP, count, [None, pa.py_buffer(offsets)], children=[pairs])
 
 
-def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview | bytes, bytes, memoryview | bytes]:
-    column = batch.column("properties")
-    kind = column.type
-    if not (pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)):
-        raise ValueError(f"the column 'properties' is {kind}, expected map<string, string>")
-    # Spark creates maps of large strings if spark.sql.execution.arrow.useLargeVarTypes is true.
-    if pa.types.is_large_string(kind.key_type) or pa.types.is_large_string(kind.item_type):
-        kind = pa.map_(pa.string(), pa.string())
-        column = column.cast(kind)
-    if column.null_count:
-        column = compute.fill_null(column, pa.scalar([], kind))
-    offsets = column.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    if first == last:
-        return b"", b"", b"", b"", b""
-    keys, values = column.keys.slice(first, last - first), column.items.slice(first, last - first)
-    if values.null_count:
-        raise ValueError("the column 'properties' has a NULL value: leave out the property")
-    list_offsets = _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets)
-    return (list_offsets, *_split(keys.view(pa.binary())), *_split(values.view(pa.binary())))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
-    """Return event times in milliseconds, rounded down as in Message, and their validity bitmap."""
-    column = batch.column("event_time")
-    if not pa.types.is_null(column.type) and not (pa.types.is_timestamp(column.type) and column.type.tz is not None):
-        raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
-    if column.null_count == len(column):
-        return b"", b""
-    try:
-        # Rounds down, as Message does. Why not a cast: it rounds towards zero, or fails.
-        floored = compute.floor_temporal(column.cast(pa.timestamp(column.type.unit, tz="UTC")), unit="millisecond")
-        times = floored.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise ValueError("the column 'event_time' has a time outside the years 1 to 9999") from error
-    return _numbers(compute.fill_null(times, 0)), _validity(column) if column.null_count else b""
+_COLUMNS: Final[Mapping[str, Callable[[_Run], Any]]] = {
+    "channel": _by_vchannel(pa.string(), lambda name: name.partition("/")[0]),
+    "vchannel": _by_vchannel(pa.int32(), lambda name: int(name.partition("/")[2])),
+    "tick": _ticks,
+    "timestamp": _timestamps,
+    "type": _types,
+    "key": _optional("key_offsets", pa.binary(), _keys_of),
+    "payload": lambda run: _joined([_payloads_of(batch.columns) for batch in run.batches]),
+    "properties": _optional("property_list_offsets", _MAP, _properties_of),
+    "txn_id": lambda run: _ids(run, [batch.txn_id for batch in run.batches]),
+    "broadcast_id": lambda run: _ids(run, [batch.broadcast_id for batch in run.batches]),
+    "event_time": _optional("event_times_ms", _TIMESTAMP, _event_times_of),
+}

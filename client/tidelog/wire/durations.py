@@ -4,6 +4,8 @@ import math
 from datetime import timedelta
 from typing import Final
 
+Duration = float | timedelta
+"""A duration that the caller of a method gives: a number of seconds, or a timedelta."""
 MAX_SECONDS: Final = 3_155_760_000.0
 """Maximum of every duration: 100 years. Timers of Python and gRPC overflow beyond about three times as much."""
 
@@ -11,7 +13,7 @@ MAX_SECONDS: Final = 3_155_760_000.0
 def check_seconds(
     name: str, value: object, *, minimum: float = 0.0, maximum: float = MAX_SECONDS, may_be_minimum: bool = True
 ) -> float:
-    """Return ``value``, a duration in seconds.
+    """Return ``value``, a number of seconds or a timedelta, in seconds.
 
     Args:
         name: Name of the argument, for the error.
@@ -21,11 +23,13 @@ def check_seconds(
         may_be_minimum: Whether ``minimum`` is accepted.
 
     Raises:
-        TypeError: It is not a number.
+        TypeError: It is neither a number nor a timedelta.
         ValueError: It is not finite, or not within the bounds.
     """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} is {value!r:.80}, expected a number of seconds")
+        raise TypeError(f"{name} is {value!r:.80}, expected seconds or a timedelta")
     # Why not one comparison: NaN compares as false with everything.
     if math.isnan(value) or not minimum <= value <= maximum or (value == minimum and not may_be_minimum):
         least = f"{minimum:g} or more" if may_be_minimum else f"more than {minimum:g}"
@@ -33,20 +37,11 @@ def check_seconds(
     return value
 
 
-def seconds_or(name: str, value: float | None, default: float) -> float:
+def seconds_or(name: str, value: Duration | None, default: float) -> float:
     """Return ``default`` if ``value`` is None, else as ``check_seconds``."""
     return default if value is None else check_seconds(name, value)
 
 
 def seconds_of(name: str, duration: object) -> float:
-    """Return a duration, a timedelta or a number of seconds, in seconds; it may be negative.
-
-    Raises:
-        TypeError: It is neither.
-        ValueError: It is not finite, or longer than MAX_SECONDS.
-    """
-    if isinstance(duration, timedelta):
-        duration = duration.total_seconds()
-    if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise TypeError(f"{name} is {duration!r:.80}, expected seconds or a timedelta")
+    """Return a duration in seconds; it may be negative. Raises as ``check_seconds``."""
     return check_seconds(name, duration, minimum=-MAX_SECONDS)

@@ -14,10 +14,10 @@ from tidelog.message import Message
 from tidelog.tick import Tick
 from tidelog.types import (
     AppendResult,
+    ChannelSequence,
     Durability,
     Plan,
     PositionCommit,
-    PreparedCommit,
     PreparedTransaction,
     ProducerSequence,
     Split,
@@ -72,7 +72,7 @@ def append_options(
     *,
     barrier_tick: int = 0,
     expected_last_tick: int | None = None,
-    producer: ProducerSequence | StagedSequence | None = None,
+    producer: ProducerSequence | ChannelSequence | StagedSequence | None = None,
 ) -> wal_service_pb2.AppendOptions:
     """Return the options of an append, or of a batch of a staged transaction."""
     if isinstance(producer, StagedSequence):
@@ -83,12 +83,13 @@ def append_options(
     )  # fmt: skip
 
 
-def _producer(producer: ProducerSequence | None) -> wal_service_pb2.ProducerSequence | None:
+def _producer(producer: ProducerSequence | ChannelSequence | None) -> wal_service_pb2.ProducerSequence | None:
     if producer is None:
         return None
     return wal_service_pb2.ProducerSequence(
-        producer_id=producer.producer_id, epoch=producer.epoch, sequence=producer.sequence
-    )
+        producer_id=producer.producer_id, epoch=producer.epoch, sequence=producer.sequence,
+        call=producer.call if isinstance(producer, ChannelSequence) else 0,
+    )  # fmt: skip
 
 
 def append_stream_request(
@@ -199,13 +200,11 @@ def _vchannel_field(vchannel: str) -> bytes:
     return wal_service_pb2.AppendStreamRequest(vchannel=vchannel).SerializeToString()
 
 
-@lru_cache(_TERMS_KEPT)
-def _known_options_field(terms: AppendTerms) -> bytes:
-    return _options_field(terms)
-
-
 def _options_field(terms: AppendTerms, producer: ProducerSequence | StagedSequence | None = None) -> bytes:
     return wal_service_pb2.AppendStreamRequest(options=append_options(terms, producer=producer)).SerializeToString()
+
+
+_known_options_field: Final = lru_cache(_TERMS_KEPT)(_options_field)
 
 
 def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
@@ -240,12 +239,6 @@ def check_app_version(app_version: int) -> None:
 def prepared(txns: Sequence[PreparedTransaction]) -> list[transaction_service_pb2.PreparedTxn]:
     """Return prepared transactions as protocol messages."""
     return [transaction_service_pb2.PreparedTxn(txn_id=each.txn_id, client_id=each.client_id) for each in txns]
-
-
-def prepared_commit(wire: transaction_service_pb2.CommitPreparedTxnsResponse) -> PreparedCommit:
-    """Return the result in a protocol message."""
-    durability: Durability = "sync" if wire.durability == message_pb2.DURABILITY_SYNC else "os"
-    return PreparedCommit(Tick(wire.first_tick), Tick(wire.last_tick), wire.messages, durability, wire.duplicate)
 
 
 def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:
@@ -296,4 +289,4 @@ def plan(wire: wal_service_pb2.PlanScanResponse) -> Plan:
         )
         for split in wire.splits
     )  # fmt: skip
-    return Plan(Tick(wire.end_tick), splits)
+    return Plan(Tick(wire.end_tick), splits, {each.name: each.vchannels for each in wire.grown})

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire.columns import Buffer, decode_tick_deltas
 from tidelog.wire.protowire import FIXED64, LENGTH, VARINT, WireFormatError, fields, tag_of, varint, varints
@@ -18,6 +20,7 @@ _RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD
 _RESPONSE_CREATED_TICKS: Final = tag_of(wal_service_pb2.ScanResponse.CREATED_TICKS_FIELD_NUMBER, LENGTH)
 _RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)
 _RESPONSE_END_TICK: Final = tag_of(wal_service_pb2.ScanResponse.END_TICK_FIELD_NUMBER, VARINT)
+_RESPONSE_GROWN: Final = tag_of(wal_service_pb2.ScanResponse.GROWN_FIELD_NUMBER, LENGTH)
 _ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
 _ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
 _ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
@@ -85,6 +88,7 @@ class ScanPage:
     caught_up: bool = False
     created_ticks: Sequence[int] = ()
     end_tick: int = 0
+    grown: list[wal_service_pb2.ChannelSize] = field(default_factory=list)
 
 
 def scan_page(response: bytes | memoryview) -> ScanPage:
@@ -105,7 +109,16 @@ def scan_page(response: bytes | memoryview) -> ScanPage:
             page.created_ticks = varints(value)
         elif tag == _RESPONSE_END_TICK:
             page.end_tick = value
+        elif tag == _RESPONSE_GROWN:
+            page.grown.append(_channel_size(value))
     return page
+
+
+def _channel_size(encoded: memoryview) -> wal_service_pb2.ChannelSize:
+    try:
+        return wal_service_pb2.ChannelSize.FromString(bytes(encoded))
+    except DecodeError as error:
+        raise WireFormatError(f"a channel that has grown is malformed: {error}") from error
 
 
 def _scan_entry(encoded: memoryview) -> ScanEntry:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from tidelog import AsyncClient, ChannelNotFoundError
-from tidelog_cli.commands.confirmation import YesOption, confirm
-from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.connection import Server, TimeoutOption
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.option_groups import add_group
+from tidelog_cli.options.confirmation import YesOption, confirm
+from tidelog_cli.options.positions import POSITION_HELP, parse_position
 from tidelog_cli.output.records import OutputOption, print_records
 
 _CHANNEL = "_audit"
@@ -31,15 +31,10 @@ class AuditChainError(Exception):
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    add_group(
-        app,
-        "audit",
-        "Read, verify and trim the audit log. Requires admin.read.",
-        {"ls": list_events, "verify": verify, "trim": trim},
-    )
+    add_group(app, "audit", "Read, verify and trim the audit log. Requires admin.read.", [ls, verify, trim])
 
 
-def list_events(
+def ls(
     *,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of events.")] = 50,
     server: _AuditServer,
@@ -65,9 +60,7 @@ def verify(*, server: _AuditServer, output: OutputOption = None) -> None:
 
 def trim(
     *,
-    before: Annotated[
-        str, typer.Option(help=f"Remove events before this position: {POSITION_HELP}.", show_default=False)
-    ],
+    before: Annotated[str, typer.Option(help=f"Remove events before this position: {POSITION_HELP}.")],
     yes: YesOption = False,
     server: _AuditServer,
     output: OutputOption = None,
@@ -114,7 +107,7 @@ def _lines(server: _AuditServer) -> list[bytes]:
             return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
         except ChannelNotFoundError as error:
             raise CommandError(
-                f"the server at {server.endpoint} has no audit log, because authentication is off: set auth.kind or "
+                f"the server at {server.address} has no audit log, because authentication is off: set auth.kind or "
                 "tls.client_ca and restart the server",
                 ExitCode.NOT_FOUND,
             ) from error

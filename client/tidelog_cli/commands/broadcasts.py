@@ -1,6 +1,7 @@
 """``tidelog broadcast``: send, wait for, acknowledge, list, describe and abort broadcasts."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -12,27 +13,30 @@ from tidelog import (
     BroadcastResult,
     BroadcastState,
     BroadcastSummary,
+    BroadcastVchannelError,
     PermissionDeniedError,
     ResourceKey,
 )
-from tidelog_cli.commands.positions import whole_number
-from tidelog_cli.commands.vchannel_names import vchannels_of
+from tidelog.read.channel_patterns import is_pattern
 from tidelog_cli.connection import PatientServer, Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.numbers import seconds
 from tidelog_cli.option_groups import add_group
+from tidelog_cli.options.completers import vchannel_names
+from tidelog_cli.options.positions import whole_number
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+from tidelog_cli.output.watch import Watch
 
 VchannelsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all its vchannels.", show_default=False),
+    typer.Argument(
+        metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all its vchannels.", autocompletion=vchannel_names
+    ),
 ]
 _MAX_ID: Final = (1 << 63) - 1
 IdArgument = Annotated[
     int,
-    typer.Argument(
-        metavar="BROADCAST_ID", min=1, max=_MAX_ID, help="Broadcast id, as printed by send.", show_default=False
-    ),
+    typer.Argument(metavar="BROADCAST_ID", min=1, max=_MAX_ID, help="Broadcast id, as printed by send."),
 ]
 
 
@@ -42,23 +46,21 @@ def register(app: typer.Typer) -> None:
         app,
         "broadcast",
         "Send one message to many vchannels at one tick, and track acknowledgements.",
-        {"send": send, "status": status, "ack": ack, "wait": wait, "ls": list_broadcasts, "abort": abort},
+        [send, status, ack, wait, ls, abort],
     )
 
 
 def send(
     names: VchannelsArgument,
     *,
-    message: Annotated[
-        str | None, typer.Option("--message", "-m", help="Payload. Default: standard input.", show_default=False)
-    ] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Payload. Default: standard input.")] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", help="Resource key to hold exclusively, DOMAIN:KEY; repeatable.", show_default=False),
+        typer.Option("--key", help="Resource key to hold exclusively, DOMAIN:KEY; repeatable."),
     ] = None,
     shared_keys: Annotated[
         list[str] | None,
-        typer.Option("--shared-key", help="Resource key to hold shared, DOMAIN:KEY; repeatable.", show_default=False),
+        typer.Option("--shared-key", help="Resource key to hold shared, DOMAIN:KEY; repeatable."),
     ] = None,
     wait: Annotated[
         float,
@@ -77,7 +79,7 @@ def send(
     payload = sys.stdin.buffer.read() if message is None else message.encode()
 
     async def command(client: AsyncClient) -> tuple[BroadcastResult, list[str]]:
-        vchannels = await vchannels_of(client, names)
+        vchannels = await _vchannels_of(client, names)
         return await client.broadcast(vchannels, payload, resource_keys=held, wait_s=wait or None), vchannels
 
     result, vchannels = server.with_more_time(wait).ask(command)
@@ -86,25 +88,32 @@ def send(
     )
 
 
-def status(broadcast_id: IdArgument, *, server: Server, output: OutputOption = None) -> None:
+def status(broadcast_id: IdArgument, *, watch: Watch, server: Server, output: OutputOption = None) -> None:
     """Show the state of a broadcast and the vchannels that have not acknowledged it."""
-    described = server.ask(lambda client: client.describe_broadcast(broadcast_id))
-    row = {**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}
-    print_records([row], output)
+
+    def look() -> list[Record]:
+        described = server.ask(lambda client: client.describe_broadcast(broadcast_id))
+        return [{**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}]
+
+    watch.show(look, output)
 
 
 def ack(broadcast_id: IdArgument, names: VchannelsArgument, *, server: Server, quiet: QuietOption = False) -> None:
     """Acknowledge a broadcast on vchannels. Idempotent."""
 
     async def command(client: AsyncClient) -> None:
-        await client.ack(broadcast_id, await vchannels_of(client, names))
+        try:
+            await client.ack(broadcast_id, await _vchannels_of(client, names))
+        except BroadcastVchannelError:
+            # A channel has got vchannels since the broadcast: the server knows those of the broadcast.
+            await client.ack(broadcast_id, names)
 
     server.ask(command)
     note(f"acknowledged {broadcast_id} on {', '.join(names)}", quiet=quiet)
 
 
 def wait(
-    what: Annotated[str, typer.Argument(help="Resource key DOMAIN:KEY, or broadcast id.", show_default=False)],
+    what: Annotated[str, typer.Argument(help="Resource key DOMAIN:KEY, or broadcast id.")],
     *,
     once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement instead of all.")] = False,
     server: PatientServer,
@@ -125,6 +134,13 @@ def wait(
     # Longer than the server's wait, so that the server's answer is reported and not the command's timeout.
     server.with_more_time(_ANSWER_S).ask(command)
     note(f"acknowledged: {what}", quiet=quiet)
+
+
+async def _vchannels_of(client: AsyncClient, names: Sequence[str]) -> list[str]:
+    if patterns := [name for name in names if is_pattern(name)]:
+        # It would stand for the channels that the caller may read, which are others than those of the broadcast.
+        raise CommandError(f"'{patterns[0]}' is a pattern: name each channel of the broadcast", ExitCode.USAGE)
+    return await client.vchannels_of(names)
 
 
 async def _what_is_missing(client: AsyncClient, target: int | ResourceKey) -> list[str]:
@@ -154,9 +170,10 @@ _FOREVER_S = 1e9
 _ANSWER_S = 1.0
 
 
-def list_broadcasts(
+def ls(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also list finished broadcasts.")] = False,
+    watch: Watch,
     server: Server,
     output: OutputOption = None,
 ) -> None:
@@ -166,13 +183,13 @@ def list_broadcasts(
         listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
         return [summary async for summary in listed]
 
-    print_records([_row(summary) for summary in server.ask(command)], output)
+    watch.show(lambda: [_row(summary) for summary in server.ask(command)], output)
 
 
 def abort(
     broadcast_id: IdArgument,
     *,
-    reason: Annotated[str, typer.Option(help="Reason, stored with the broadcast.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason, stored with the broadcast.")],
     server: Server,
     output: OutputOption = None,
 ) -> None:

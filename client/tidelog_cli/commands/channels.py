@@ -2,38 +2,50 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from tidelog import AsyncClient, ChannelDescription, OwnerDescription, PermissionDeniedError, Retention, RetentionChange
-from tidelog_cli.commands.confirmation import YesOption, confirm
-from tidelog_cli.commands.positions import POSITION_HELP, parse_position
-from tidelog_cli.commands.vchannel_names import full_name
+from tidelog.txn.conditions import full_name
 from tidelog_cli.connection import Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_cli.option_groups import add_group
-from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_listed, print_records
+from tidelog_cli.option_groups import OptionGroup, add_group
+from tidelog_cli.options.completers import channel_names, vchannel_names
+from tidelog_cli.options.confirmation import YesOption, confirm
+from tidelog_cli.options.named import channels_named
+from tidelog_cli.options.positions import POSITION_HELP, parse_position
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, iso_time, note, print_records
+from tidelog_cli.output.watch import Watch
 
 _NOTHING = "nothing was removed"
 _NONE = "; none for no bound."
 
 NamesArgument = Annotated[
-    list[str], typer.Argument(metavar="CHANNEL...", help="Names of channels.", show_default=False)
+    list[str], typer.Argument(metavar="CHANNEL...", help="Names of channels.", autocompletion=channel_names)
+]
+PatternsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHANNEL...",
+        help="Names of channels, or patterns in quotes, such as 'orders.*'.",
+        autocompletion=channel_names,
+    ),
+]
+VchannelArgument = Annotated[
+    str,
+    typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", autocompletion=vchannel_names),
 ]
 AgeOption = Annotated[
     str | None,
-    typer.Option(
-        "--retention-age", help=f"Delete messages that are older, e.g. 3d or 1h30m{_NONE}", show_default=False
-    ),
+    typer.Option("--retention-age", help=f"Delete messages that are older, e.g. 3d or 1h30m{_NONE}"),
 ]
 BytesOption = Annotated[
     str | None,
     typer.Option(
         "--retention-bytes",
         help=f"Delete the oldest messages beyond this size of the channel, e.g. 1GiB or 500MB{_NONE}",
-        show_default=False,
     ),
 ]
 HardBytesOption = Annotated[
@@ -42,9 +54,32 @@ HardBytesOption = Annotated[
         "--retention-hard-bytes",
         help="Hard cap: beyond this size, delete the oldest messages even if a consumer group has not read them, "
         f"e.g. 2GiB{_NONE}",
-        show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionOptions(OptionGroup):
+    """The bounds of retention."""
+
+    retention_age: AgeOption = None
+    retention_bytes: BytesOption = None
+    retention_hard_bytes: HardBytesOption = None
+
+    def change(self) -> RetentionChange:
+        """Return the bounds that the options set; ``none`` becomes None."""
+        age, size, hard = self.retention_age, self.retention_bytes, self.retention_hard_bytes
+        change: RetentionChange = {}
+        try:
+            if age is not None:
+                change["age"] = None if age == "none" else Retention.of(age=age).age
+            if size is not None:
+                change["bytes"] = None if size == "none" else Retention.of(bytes=size).bytes
+            if hard is not None:
+                change["hard_bytes"] = None if hard == "none" else Retention.of(hard_bytes=hard).hard_bytes
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+        return change
 
 
 def register(app: typer.Typer) -> None:
@@ -53,40 +88,37 @@ def register(app: typer.Typer) -> None:
         app,
         "channel",
         "Create, alter, list, describe, trim, fence and remove channels.",
-        {
-            "create": create,
-            "alter": alter,
-            "ls": list_channels,
-            "describe": describe,
-            "rm": remove,
-            "trim": trim,
-            "fence": fence,
-        },
-        # The name of the client's method.
-        {"destroy": remove},
+        [create, alter, ls, describe, rm, trim, fence],
+        destroy=rm,
     )
 
 
 def create(
     names: NamesArgument,
     *,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels (partitions) of each channel.")] = 1,
+    vchannels: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of vchannels (partitions) of each channel. Default: 1, and with --if-not-exists any number of "
+            "an existing channel.",
+            show_default=False,
+        ),
+    ] = None,
     if_not_exists: Annotated[
         bool,
         typer.Option(
             "--if-not-exists",
-            help="Succeed if a channel of the same shape already exists; its settings are not changed.",
+            help="Succeed if the channel exists, with --vchannels if given; its settings are not changed.",
         ),
     ] = False,
     owner: Annotated[str, typer.Option(help="Owner of the channel: free text, shown by ls.")] = "",
-    retention_age: AgeOption = None,
-    retention_bytes: BytesOption = None,
-    retention_hard_bytes: HardBytesOption = None,
+    bounds: RetentionOptions,
     server: Server,
     output: OutputOption = None,
 ) -> None:
     """Create channels. Up to 100 are created atomically; more are created in several requests."""
-    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
+    change = bounds.change()
     try:
         retention = Retention(**change)
     except ValueError as error:
@@ -104,28 +136,38 @@ def create(
 def alter(
     names: NamesArgument,
     *,
-    retention_age: AgeOption = None,
-    retention_bytes: BytesOption = None,
-    retention_hard_bytes: HardBytesOption = None,
+    vchannels: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of vchannels that each channel shall have: more are added, never removed."),
+    ] = None,
+    bounds: RetentionOptions,
     server: Server,
     output: OutputOption = None,
 ) -> None:
-    """Change the retention of channels. Options that are not given keep their values.
+    """Change the retention of channels, or add vchannels. Options that are not given keep their values.
 
-    Up to 100 channels are changed atomically; more are changed in several requests.
+    Up to 100 channels are changed atomically; more are changed in several requests. With --vchannels, grown_tick
+    separates messages before the last addition of vchannels, whose keys may be on other vchannels, from those after.
     """
-    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
-    if not change:
+    change = bounds.change()
+    if not change and vchannels is None:
         raise CommandError(
-            "no change given: use --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
+            "no change given: use --vchannels, --retention-age, --retention-bytes or --retention-hard-bytes",
+            ExitCode.USAGE,
         )
 
-    altered = server.ask(lambda client: client.alter_channels(names, retention=change))
-    print_records([_summary(channel) for channel in altered], output)
+    altered = server.ask(lambda client: client.alter_channels(names, retention=change, vchannels=vchannels))
+    print_records([_summary(channel) if vchannels is None else _grown(channel) for channel in altered], output)
 
 
-def list_channels(
-    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
+def ls(
+    prefix: Annotated[
+        str,
+        typer.Argument(
+            help="List only names with this prefix, or that match this pattern in quotes, as 'o*.eu'.",
+            autocompletion=channel_names,
+        ),
+    ] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
     everything: Annotated[
@@ -134,21 +176,29 @@ def list_channels(
             "--all", "-a", help="List system channels too: the audit log, and the channels of journals and mailboxes."
         ),
     ] = False,
+    watch: Watch,
     server: Server,
     output: OutputOption = None,
 ) -> None:
     """List channels by name."""
-    channels = server.ask_all(lambda client: client.list_channels(prefix, include_system=everything))
-    print_listed([_summary(channel) for channel in channels], output, names_only=names_only)
+
+    def look() -> list[Record]:
+        channels = server.ask_all(lambda client: client.list_channels(prefix, include_system=everything))
+        return [_summary(channel) for channel in channels]
+
+    watch.show(look, output, names_only=names_only)
 
 
-def describe(names: NamesArgument, server: Server, output: OutputOption = None) -> None:
+def describe(names: PatternsArgument, *, watch: Watch, server: Server, output: OutputOption = None) -> None:
     """Describe channels, one record per vchannel."""
-    described = server.ask(lambda client: client.describe_channels(names))
-    print_records([row for channel in described for row in _vchannel_rows(channel)], output)
+
+    async def described(client: AsyncClient) -> list[ChannelDescription]:
+        return await client.describe_channels(await channels_named(client, names))
+
+    watch.show(lambda: [row for channel in server.ask(described) for row in _vchannel_rows(channel)], output)
 
 
-def remove(
+def rm(
     names: NamesArgument,
     *,
     yes: YesOption = False,
@@ -170,13 +220,9 @@ def remove(
 
 
 def trim(
-    vchannel: Annotated[
-        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
-    ],
+    vchannel: VchannelArgument,
     *,
-    before: Annotated[
-        str | None, typer.Option(help=f"Remove messages before this position: {POSITION_HELP}.", show_default=False)
-    ] = None,
+    before: Annotated[str | None, typer.Option(help=f"Remove messages before this position: {POSITION_HELP}.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all current messages.")] = False,
     yes: YesOption = False,
     server: Server,
@@ -194,12 +240,8 @@ def trim(
 
 
 def fence(
-    vchannel: Annotated[
-        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
-    ],
-    fencing_token: Annotated[
-        int, typer.Argument(min=1, help="New token, not below the current one.", show_default=False)
-    ],
+    vchannel: VchannelArgument,
+    fencing_token: Annotated[int, typer.Argument(min=1, help="New token, not below the current one.")],
     *,
     server: Server,
     output: OutputOption = None,
@@ -215,32 +257,21 @@ async def _check_existence(client: AsyncClient, names: Sequence[str], *, ignore_
         await client.describe_channels(names, ignore_missing=ignore_missing)
 
 
-def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:
-    """Return the bounds that the options set; ``none`` becomes None."""
-    change: RetentionChange = {}
-    try:
-        if age is not None:
-            change["age"] = None if age == "none" else Retention.of(age=age).age
-        if size is not None:
-            change["bytes"] = None if size == "none" else Retention.of(bytes=size).bytes
-        if hard is not None:
-            change["hard_bytes"] = None if hard == "none" else Retention.of(hard_bytes=hard).hard_bytes
-    except ValueError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
-    return change
-
-
 def _summary(channel: ChannelDescription) -> Record:
     return {
         "name": channel.name,
         "vchannels": len(channel.vchannels),
         "messages": sum(vchannel.messages for vchannel in channel.vchannels),
         "bytes": sum(vchannel.bytes for vchannel in channel.vchannels),
-        "created": _iso(channel.created_tick.time),
+        "created": iso_time(channel.created_tick.time),
         "owner": channel.owner.role,
         "retention": _retention_text(channel.retention),
         "stopped_by": channel.stopped_by,
     }
+
+
+def _grown(channel: ChannelDescription) -> Record:
+    return {**_summary(channel), "grown_tick": int(channel.growths[-1].tick) if channel.growths else 0}
 
 
 def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
@@ -251,7 +282,7 @@ def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
             "bytes": vchannel.bytes,
             "trim_tick": int(vchannel.trim_tick),
             "last_tick": int(vchannel.last_tick),
-            "last_time": _iso(vchannel.last_tick.time) if vchannel.last_tick else None,
+            "last_time": iso_time(vchannel.last_tick.time) if vchannel.last_tick else None,
             "fencing_token": vchannel.fencing_token,
             "retention": _retention_text(channel.retention),
             "cut_messages": vchannel.cut.messages if vchannel.cut else 0,
@@ -272,8 +303,3 @@ def _retention_text(retention: Retention) -> str:
         "hard": retention.hard_bytes,
     }
     return " ".join(f"{name}={bound}" for name, bound in bounds.items() if bound is not None)
-
-
-def _iso(time: datetime) -> str:
-    # Seconds suffice for people; the tick in the same record is exact.
-    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,49 +1,53 @@
-"""``tidelog group``: create, list, describe, seek, reset and remove consumer groups."""
+"""``tidelog group``: create, list, describe, seek, reset and remove consumer groups; their positions in files."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Literal
 
 import typer
 
-from tidelog import AsyncClient, At, GroupDescription, GroupPosition, GroupSummary, Start
-from tidelog_cli.commands.confirmation import YesOption, confirm
-from tidelog_cli.commands.positions import START_HELP, parse_start
+from tidelog import AsyncClient, GroupDescription, GroupPosition, GroupSummary, Positions, Start
+from tidelog_cli.commands.group_positions import FileArgument, GroupArgument, export, peek, positions_in
 from tidelog_cli.connection import Server
 from tidelog_cli.option_groups import add_group
+from tidelog_cli.options.completers import channel_names, group_names, vchannel_names
+from tidelog_cli.options.confirmation import YesOption, confirm
+from tidelog_cli.options.named import groups_named
+from tidelog_cli.options.positions import START_HELP, parse_start
 from tidelog_cli.output.records import (
     Output,
     OutputOption,
     QuietOption,
     Record,
+    Titled,
     chosen_output,
+    is_table,
+    iso_time,
     note,
-    print_listed,
     print_records,
 )
+from tidelog_cli.output.watch import Watch
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", show_default=False)]
 GroupsArgument = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.", show_default=False)
+    list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.", autocompletion=group_names)
+]
+PatternsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="GROUP...",
+        help="Names of consumer groups, or patterns in quotes, such as 'billing.*'.",
+        autocompletion=group_names,
+    ),
 ]
 VchannelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--vchannel", "-v", help="CHANNEL/INDEX, or CHANNEL for all its vchannels; repeatable. Default: all.",
-        show_default=False,
+        "--vchannel",
+        "-v",
+        help="CHANNEL/INDEX, or CHANNEL for all its vchannels; repeatable. Default: all.",
+        autocompletion=vchannel_names,
     ),
-]  # fmt: skip
-
-
-class End(StrEnum):
-    """The two ends of a vchannel."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-_ENDS: Final = {End.EARLIEST: At.earliest(), End.LATEST: At.latest()}
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,10 +55,9 @@ def register(app: typer.Typer) -> None:
     add_group(
         app,
         "group",
-        "Create, list, describe, seek, reset and remove consumer groups.",
-        {"create": create, "ls": list_groups, "describe": describe, "seek": seek, "reset": reset, "rm": remove},
-        # The name of the client's method.
-        {"destroy": remove},
+        "Create, list, describe, peek, seek, reset, export, import and remove consumer groups.",
+        [create, ls, describe, peek, seek, reset, export, import_, rm],
+        destroy=rm,
     )
 
 
@@ -62,7 +65,11 @@ def create(
     group: GroupArgument,
     channels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHANNEL]...", help="Channels to subscribe to; more can be subscribed later."),
+        typer.Argument(
+            metavar="[CHANNEL]...",
+            help="Channels to subscribe to; more can be subscribed later.",
+            autocompletion=channel_names,
+        ),
     ] = None,
     *,
     start: Annotated[str, typer.Option(help=f"Start position: {START_HELP}.")] = "earliest",
@@ -80,46 +87,48 @@ def create(
         lambda client: client.create_group(group, channels or (), start=position, if_not_exists=if_not_exists),
     )
     print_records(
-        [{"name": group, "created": _iso(created.created_tick.time), "vchannels": list(created.positions)}], output
+        [{"name": group, "created": iso_time(created.created_tick.time), "vchannels": list(created.positions)}], output
     )
 
 
-def list_groups(
-    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
+def ls(
+    prefix: Annotated[
+        str,
+        typer.Argument(
+            help="List only names with this prefix, or that match this pattern in quotes, as 'b*.eu'.",
+            autocompletion=group_names,
+        ),
+    ] = "",
     *,
-    channel: Annotated[str, typer.Option(help="List only groups subscribed to this channel.", show_default=False)] = "",
+    channel: Annotated[
+        str, typer.Option(help="List only groups subscribed to this channel.", autocompletion=channel_names)
+    ] = "",
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    watch: Watch,
     server: Server,
     output: OutputOption = None,
 ) -> None:
     """List groups by name."""
-    groups = server.ask_all(lambda client: client.list_groups(prefix, channel=channel))
-    print_listed([_summary(group) for group in groups], output, names_only=names_only)
+
+    def look() -> list[Record]:
+        return [_summary(group) for group in server.ask_all(lambda client: client.list_groups(prefix, channel=channel))]
+
+    watch.show(look, output, names_only=names_only)
 
 
-def describe(groups: GroupsArgument, server: Server, output: OutputOption = None) -> None:
+def describe(groups: PatternsArgument, *, watch: Watch, server: Server, output: OutputOption = None) -> None:
     """Describe groups: position and lag on each vchannel, and members."""
 
     async def command(client: AsyncClient) -> list[GroupDescription]:
-        return [await client.describe_group(group) for group in groups]
+        return [await client.describe_group(group) for group in await groups_named(client, groups)]
 
-    described = server.ask(command)
-    if chosen_output(output) in (Output.JSON, Output.JSONL):
-        print_records([_record(group) for group in described], output)
-        return
-    for group in described:
-        # A table output has both tables; text has only the first.
-        print_records(
-            _position_rows(group.name, list(group.positions.values())), output, title=f"{group.name}: positions"
-        )
-        if chosen_output(output) is Output.TABLE and group.members:
-            print_records(_member_rows(group), output, title=f"{group.name}: members")
+    watch.show_tables(lambda: _tables(server.ask(command), chosen_output(output)), output)
 
 
 def seek(
     group: GroupArgument,
     *,
-    to: Annotated[str, typer.Option("--to", help=f"New position: {START_HELP}.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help=f"New position: {START_HELP}.")],
     vchannels: VchannelsOption = None,
     server: Server,
     output: OutputOption = None,
@@ -132,8 +141,9 @@ def reset(
     group: GroupArgument,
     *,
     to: Annotated[
-        End, typer.Option("--to", help="earliest: consume everything again; latest: skip all current messages.")
-    ] = End.EARLIEST,
+        Literal["earliest", "latest"],
+        typer.Option("--to", help="earliest: consume everything again; latest: skip all current messages."),
+    ] = "earliest",
     vchannels: VchannelsOption = None,
     yes: YesOption = False,
     server: Server,
@@ -141,12 +151,20 @@ def reset(
 ) -> None:
     """Reset the positions of a group to the earliest available message, or to the end."""
     where = ", ".join(vchannels) if vchannels else "all its vchannels"
-    what = "consume everything again" if to is End.EARLIEST else "skip all messages not yet consumed"
+    what = "consume everything again" if to == "earliest" else "skip all messages not yet consumed"
     confirm(f"Make {group} {what} on {where}?", refusal="nothing was changed", yes=yes)
-    _seek(server, group, _ENDS[to], vchannels, output)
+    _seek(server, group, parse_start(to), vchannels, output)
 
 
-def remove(
+def import_(group: GroupArgument, file: FileArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Set the positions of a group to those in a file, forward or back, atomically. Its members resume there.
+
+    The file may be that of another group. Vchannels that it does not name keep their positions.
+    """
+    _seek(server, group, positions_in(file), (), output)
+
+
+def rm(
     groups: GroupsArgument,
     *,
     yes: YesOption = False,
@@ -169,11 +187,17 @@ def remove(
     server.ask(command)
 
 
-def _seek(server: Server, group: str, to: Start, vchannels: Sequence[str] | None, output: Output | None) -> None:
-    async def command(client: AsyncClient) -> list[GroupPosition]:
-        return list((await client.seek_group(group, to, vchannels or ())).values())
-
-    print_records([_sought(group, position) for position in server.ask(command)], output)
+def _seek(
+    server: Server, group: str, to: Start | Positions, vchannels: Sequence[str] | None, output: Output | None
+) -> None:
+    positions = server.ask(lambda client: client.seek_group(group, to, vchannels or ()))
+    print_records(
+        [
+            {"group": group, "vchannel": position.vchannel, "next_tick": int(position.next_tick)}
+            for position in positions.values()
+        ],
+        output,
+    )
 
 
 def _summary(group: GroupSummary) -> Record:
@@ -181,13 +205,22 @@ def _summary(group: GroupSummary) -> Record:
         "name": group.name,
         "vchannels": group.vchannels,
         "members": group.members,
-        "created": _iso(group.created_tick.time),
+        "created": iso_time(group.created_tick.time),
         "last_commit": _moment(group.committed_time_ms),
     }
 
 
-def _sought(group: str, position: GroupPosition) -> Record:
-    return {"group": group, "vchannel": position.vchannel, "next_tick": int(position.next_tick)}
+def _tables(groups: Sequence[GroupDescription], output: Output) -> list[Titled]:
+    if not is_table(output) and output is not Output.TEXT:
+        return [Titled([_record(group) for group in groups])]
+    tables = []
+    for group in groups:
+        # A table output has both tables; text has only the first.
+        positions = [{"group": group.name, **_position_row(each)} for each in group.positions.values()]
+        tables.append(Titled(positions, f"{group.name}: positions"))
+        if is_table(output) and group.members:
+            tables.append(Titled(_member_rows(group), f"{group.name}: members"))
+    return tables
 
 
 def _position_row(position: GroupPosition) -> Record:
@@ -201,10 +234,6 @@ def _position_row(position: GroupPosition) -> Record:
         "member": position.member_id,
         "trimmed": position.is_trimmed,
     }
-
-
-def _position_rows(group: str, positions: Sequence[GroupPosition]) -> list[Record]:
-    return [{"group": group, **_position_row(position)} for position in positions]
 
 
 def _member_rows(group: GroupDescription) -> list[Record]:
@@ -221,10 +250,10 @@ def _member_rows(group: GroupDescription) -> list[Record]:
 
 
 def _record(group: GroupDescription) -> Record:
-    """Return the whole description of a group as one record, for JSON."""
+    """Return the whole description of a group as one record, for JSON, YAML and names."""
     return {
         "name": group.name,
-        "created": _iso(group.created_tick.time),
+        "created": iso_time(group.created_tick.time),
         "lag_messages": group.lag_messages,
         "lag_bytes": group.lag_bytes,
         "lag_s": round(group.lag_s, 3),
@@ -234,9 +263,4 @@ def _record(group: GroupDescription) -> Record:
 
 
 def _moment(time_ms: int) -> str | None:
-    return _iso(datetime.fromtimestamp(time_ms / 1_000, UTC)) if time_ms else None
-
-
-def _iso(time: datetime) -> str:
-    # Seconds suffice for people; the ticks in the same record are exact.
-    return f"{time:%Y-%m-%dT%H:%M:%SZ}"
+    return iso_time(datetime.fromtimestamp(time_ms / 1_000, UTC)) if time_ms else None

@@ -20,7 +20,10 @@ _MAX_FRAMES: Final = 1_000
 
 
 class _Descriptor:
-    """A file descriptor as a source of bytes."""
+    """A file descriptor as a source of bytes.
+
+    Why not FileIO: it refuses a folder before the first read, and returns None where ``os.read`` raises.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

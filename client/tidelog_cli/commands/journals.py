@@ -1,14 +1,16 @@
 """``tidelog journal``: list, create, change and remove journals, and append and read their frames."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tidelog import AsyncClient, At, InvalidRequestError, StoredMessage
-from tidelog.admin.journal_types import (
+from tidelog.journals.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.journals.selectors import parse_label_selector
+from tidelog.journals.types import (
     ANY_REVISION,
     JournalChange,
     JournalDelete,
@@ -16,33 +18,31 @@ from tidelog.admin.journal_types import (
     JournalUpsert,
     ListRequest,
 )
-from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
-from tidelog.admin.selectors import parse_label_selector
 from tidelog_cli.commands.append import Appended, InputOption, opened_input
-from tidelog_cli.commands.confirmation import YesOption, confirm
-from tidelog_cli.commands.positions import POSITION_HELP, parse_position
 from tidelog_cli.commands.scan import Printed, print_all, scanned
 from tidelog_cli.connection import PatientServer, Server, connected
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, local_path, read_text
 from tidelog_cli.option_groups import add_group
+from tidelog_cli.options.confirmation import YesOption, confirm
+from tidelog_cli.options.positions import POSITION_HELP, parse_position
 from tidelog_cli.output.framing import Framing, json_in
 from tidelog_cli.output.messages import printer_of
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
+    MessageOutput,
     NoProgressOption,
-    Output,
     OutputOption,
     QuietOption,
     Record,
-    chosen_output,
+    message_output,
     note,
-    print_listed,
     print_records,
     show_progress,
 )
+from tidelog_cli.output.watch import Watch
 
-JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="Name of a journal.", show_default=False)]
+JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="Name of a journal.")]
 RevisionOption = Annotated[
     int,
     typer.Option(
@@ -56,19 +56,15 @@ RevisionOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     add_group(
-        app,
-        "journal",
-        "List, apply and remove journals; append and read their frames.",
-        {"ls": list_journals, "apply": apply, "append": append, "read": read, "rm": remove},
+        app, "journal", "List, apply and remove journals; append and read their frames.", [ls, apply, append, read, rm]
     )
 
 
-def list_journals(
-    selector: Annotated[
-        str, typer.Argument(help="Selector of labels, such as 'topic=clicks, !retired'.", show_default=False)
-    ] = "",
+def ls(
+    selector: Annotated[str, typer.Argument(help="Selector of labels, such as 'topic=clicks, !retired'.")] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    watch: Watch,
     server: Server,
     output: OutputOption = None,
 ) -> None:
@@ -78,18 +74,23 @@ def list_journals(
     set, !k for one that is not, k:prefix=v. The label `name` is the journal's name; `prefix` is each path above it,
     such as my/topic/.
     """
-    journals = _selected(server, selector)
-    print_listed([_summary(journal) for journal in journals], output, names_only=names_only)
+    try:
+        request = ListRequest(parse_label_selector(selector))
+    except InvalidRequestError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+
+    def look() -> list[Record]:
+        return [_summary(journal) for journal in server.ask(lambda client: client.journals.list(request)).journals]
+
+    watch.show(look, output, names_only=names_only)
 
 
 def apply(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="JOURNAL...", help="Names of journals.", show_default=False)
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="JOURNAL...", help="Names of journals.")] = None,
     *,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", "-l", metavar="NAME=VALUE", help="A label; repeatable.", show_default=False),
+        typer.Option("--label", "-l", metavar="NAME=VALUE", help="A label; repeatable."),
     ] = None,
     specs: Annotated[
         Path | None,
@@ -98,7 +99,6 @@ def apply(
             parser=local_path,
             help="File with one JSON object per line, such as the output of `journal ls -o jsonl`. Its `revision` is "
             "the expected one; with `delete` true the journal is deleted.",
-            show_default=False,
         ),
     ] = None,
     expected_revision: RevisionOption = ANY_REVISION,
@@ -129,8 +129,7 @@ def append(
         str | None,
         typer.Option(
             help="Content type by which the input is divided into frames, or ndjson, csv or fixed; none for one frame. "
-            "Default: the journal's.",
-            show_default=False,
+            "Default: the journal's."
         ),
     ] = None,
     server: PatientServer,
@@ -153,8 +152,11 @@ def append(
             async with connected(server.endpoint) as client:
                 journal = await _found(client, name)
                 content_type = _content_type(journal, framing)
-                with opened_input(input_path) as descriptor, progress:
-                    await _append_all(client, journal, frames_of(descriptor, content_type), appended, progress)
+                async with client.producer(_vchannel(journal)) as producer:
+                    with opened_input(input_path) as descriptor, progress.through(descriptor):
+                        async for frames in frames_of(descriptor, content_type):
+                            await appended.send(producer, frames, progress)
+                        await producer.flush()
                 return {"journal": name, **await appended.record(_vchannel(journal))}
         except asyncio.CancelledError:
             note(f"interrupted: {appended.messages} frames were sent, the last may not be appended", quiet=quiet)
@@ -167,10 +169,8 @@ def read(
     name: JournalArgument,
     *,
     raw: Annotated[bool, typer.Option("--raw", help="Print the bytes of the frames, and nothing else.")] = False,
-    start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.", show_default=False)] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", help=f"End, exclusive: {POSITION_HELP}.", show_default=False)
-    ] = None,
+    start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help=f"End, exclusive: {POSITION_HELP}.")] = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Maximum number of frames.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep running and print new frames until Ctrl-C.")
@@ -192,17 +192,17 @@ def read(
 
     async def frames(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
         journal = await _found(client, name)
-        async for messages in scanned(client, [_vchannel(journal)], begin, until, None):
+        async for messages in scanned(client, [_vchannel(journal)], begin, until, {}):
             yield messages
 
-    printer = printer_of(Output.TEXT, Framing.NONE) if raw else printer_of(chosen_output(output), Framing.NONE)
+    printer = printer_of(MessageOutput.TEXT if raw else message_output(output), Framing.NONE)
     server.run(
         print_all(server.endpoint, frames, printer, Printed(count, Progress("reading", is_shown=False)), quiet=quiet)
     )
 
 
-def remove(
-    names: Annotated[list[str], typer.Argument(metavar="JOURNAL...", help="Names of journals.", show_default=False)],
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="JOURNAL...", help="Names of journals.")],
     *,
     yes: YesOption = False,
     ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
@@ -236,34 +236,12 @@ def _content_type(journal: JournalSpec, framing: str | None) -> str:
     return content_type
 
 
-async def _append_all(
-    client: AsyncClient,
-    journal: JournalSpec,
-    frames: AsyncIterator[list[bytes]],
-    appended: Appended,
-    progress: Progress,
-) -> None:
-    """Send frames as they arrive, and wait until all of them are durable."""
-    async with client.producer(_vchannel(journal)) as producer:
-        async for several in frames:
-            await appended.send(producer, several, progress)
-        await producer.flush()
-
-
 async def _found(client: AsyncClient, name: str) -> JournalSpec:
     """Return a journal. Raises CommandError if it does not exist."""
     listed = (await client.journals.list(_by_name([name]))).journals
     if not listed:
         raise CommandError(_missing([name]), ExitCode.NOT_FOUND)
     return listed[0]
-
-
-def _selected(server: Server, selector: str) -> tuple[JournalSpec, ...]:
-    try:
-        request = ListRequest(parse_label_selector(selector))
-    except InvalidRequestError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
-    return server.ask(lambda client: client.journals.list(request)).journals
 
 
 def _by_name(names: Iterable[str]) -> ListRequest:

@@ -11,11 +11,14 @@ import typer
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import tidelog
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
+from tidelog.read.channel_patterns import is_pattern
+from tidelog_cli.connection import refused
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.files import local_path
+from tidelog_cli.files import local_path, refused_by_system
 from tidelog_cli.local_spark import check_java, spark_session
 from tidelog_cli.option_groups import OptionGroup, expanded
+from tidelog_cli.options.completers import vchannel_names
+from tidelog_cli.options.target import NOT_GIVEN, EndpointOption, source_options, target_at
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -23,6 +26,7 @@ from tidelog_cli.output.records import (
     OutputOption,
     QuietOption,
     chosen_output,
+    is_table,
     note,
     print_records,
     show_progress,
@@ -39,32 +43,25 @@ if TYPE_CHECKING:
 ChannelsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="CHANNEL...", show_default=False,
+        metavar="CHANNEL...",
         help="CHANNEL, CHANNEL/INDEX, or one pattern: 'orders.*' or '*'.",
+        autocompletion=vchannel_names,
     ),
-]  # fmt: skip
-MasterOption = Annotated[str, typer.Option(help="Spark master: local[N], spark://..., yarn or k8s://....")]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", help="Spark setting KEY=VALUE; repeatable.", show_default=False)
 ]
+MasterOption = Annotated[str, typer.Option(help="Spark master: local[N], spark://..., yarn or k8s://....")]
+ConfOption = Annotated[list[str] | None, typer.Option("--conf", help="Spark setting KEY=VALUE; repeatable.")]
 SourceOption = Annotated[
     list[str] | None,
-    typer.Option("--option", help="Option NAME=VALUE of the Spark source; repeatable.", show_default=False),
+    typer.Option("--option", help="Option NAME=VALUE of the Spark source; repeatable."),
 ]
 # Why str: a Path would turn s3://bucket into the folder "s3:".
 ArchiveOption = Annotated[
     str | None,
-    typer.Option(
-        help="Folder of an archive: read archived messages from it, and newer ones from the log.", show_default=False
-    ),
+    typer.Option(help="Folder of an archive: read archived messages from it, and newer ones from the log."),
 ]
 ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read only the archive, without a server.")]
-AsOfOption = Annotated[
-    int | None, typer.Option(help="Read the log as of this tick, inclusive. Default: now.", show_default=False)
-]
-HtmlOption = Annotated[
-    Path | None, typer.Option(parser=local_path, help="Also write the report to this HTML file.", show_default=False)
-]
+AsOfOption = Annotated[int | None, typer.Option(help="Read the log as of this tick, inclusive. Default: now.")]
+HtmlOption = Annotated[Path | None, typer.Option(parser=local_path, help="Also write the report to this HTML file.")]
 
 _CODES: Final = f"{COMMON_CODES} Here 9 means that there are findings."
 
@@ -94,32 +91,34 @@ class Job(OptionGroup):
     option: SourceOption = None
     master: MasterOption = "local[*]"
     conf: ConfOption = None
-    endpoint: EndpointOption = DEFAULT_ENDPOINT
+    endpoint: EndpointOption = NOT_GIVEN
     output: OutputOption = None
     quiet: QuietOption = False
     no_progress: NoProgressOption = False
 
     def source(self, channels: Sequence[str], reads: Reads | None = None) -> Mapping[str, str]:
         """Return the options of the Spark source."""
-        if any("*" in name for name in channels):
+        if any(map(is_pattern, channels)):
             if len(channels) > 1:
                 raise CommandError("expected one pattern or a list of channels, not both", ExitCode.USAGE)
             what = {"channelPattern": channels[0]}
         else:
             what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
         read = {} if reads is None else reads.options()
-        return {"endpoint": self.endpoint, **source_options(), **what, **read, **_pairs(self.option, "--option")}
+        return {**source_options(target_at(self.endpoint)), **what, **read, **_pairs(self.option, "--option")}
 
     @contextmanager
     def session(
-        self, name: str, checks: "Callable[[Preflight], None]"
+        self, name: str, checks: "Callable[[Preflight], None]", page: Path | None = None
     ) -> "Iterator[tuple[SparkSession, OnProgress | None]]":
-        """Run ``checks``, then yield a session and its progress callback. Failures are raised as CommandError."""
+        """Check ``page``, run ``checks``, then yield a session and its progress callback. Fails with CommandError."""
         conf, is_shown = _pairs(self.conf, "--conf"), show_progress(no_progress=self.no_progress, quiet=self.quiet)
         with _explained(), _progress(is_shown=is_shown) as on_progress:
             from tidelog.spark.pipelines import preflight
 
             check_java()
+            if page is not None:
+                preflight.check_file(page)
             checks(preflight)
             if on_progress is not None:
                 on_progress("starting Spark", 0, 0)
@@ -143,7 +142,7 @@ def register(app: typer.Typer) -> None:
 
 
 def archive(
-    root: Annotated[str, typer.Argument(help="Folder of the archive; created if missing.", show_default=False)],
+    root: Annotated[str, typer.Argument(help="Folder of the archive; created if missing.")],
     channels: ChannelsArgument,
     *,
     trim: Annotated[
@@ -178,7 +177,7 @@ def archive(
                 quiet=job.quiet,
             )
     record = done.as_record()
-    if chosen_output(job.output) is Output.TABLE:
+    if is_table(job.output):
         del record["archive"]
         record["trimmed"] = len(done.trimmed)
         archived = done.archive.as_record()
@@ -192,9 +191,7 @@ def archive(
 
 
 def compact(
-    folder: Annotated[
-        str, typer.Argument(help="Folder of snapshots; each snapshot is named by its tick.", show_default=False)
-    ],
+    folder: Annotated[str, typer.Argument(help="Folder of snapshots; each snapshot is named by its tick.")],
     channels: ChannelsArgument,
     *,
     reads: Reads,
@@ -222,14 +219,12 @@ def verify(
     channels: ChannelsArgument,
     *,
     reads: Reads,
-    digest: Annotated[str | None, typer.Option(help="Expected full digest.", show_default=False)] = None,
-    content_digest: Annotated[str | None, typer.Option(help="Expected content digest.", show_default=False)] = None,
+    digest: Annotated[str | None, typer.Option(help="Expected full digest.")] = None,
+    content_digest: Annotated[str | None, typer.Option(help="Expected content digest.")] = None,
     sequence_property: Annotated[
-        str, typer.Option(help="Message property that holds the producer's sequence number.", show_default=False)
+        str, typer.Option(help="Message property that holds the producer's sequence number.")
     ] = "",
-    producer_property: Annotated[
-        str, typer.Option(help="Message property that identifies the producer.", show_default=False)
-    ] = "",
+    producer_property: Annotated[str, typer.Option(help="Message property that identifies the producer.")] = "",
     html: HtmlOption = None,
     job: Job,
 ) -> None:
@@ -240,10 +235,9 @@ def verify(
     options = job.source(channels, reads)
 
     def checks(check: "Preflight") -> None:
-        _check_page(check, html)
         check.check_verify(options, digest=digest, content_digest=content_digest)
 
-    with job.session("verify", checks) as (spark, on_progress):
+    with job.session("verify", checks, html) as (spark, on_progress):
         from tidelog.spark.pipelines import Sequences, verify_page
         from tidelog.spark.pipelines import verify as run
 
@@ -261,8 +255,8 @@ def verify(
 def print_audit(report: "VerifyReport", output: Output | None) -> None:
     """Print an audit: tables of vchannels, digests and findings, or one record in other formats."""
     record = report.as_record()
-    if chosen_output(output) is Output.TABLE:
-        lanes, findings = _records(record.pop("lanes")), _records(record.pop("findings"))
+    if is_table(output):
+        lanes, findings = record.pop("lanes"), record.pop("findings")
         # A separate table, so that digests do not wrap and can be copied.
         names = ("digest", "content_digest")
         counts = [{name: value for name, value in lane.items() if name not in names} for lane in lanes]
@@ -279,12 +273,10 @@ def stats(
     *,
     window: Annotated[
         int | None,
-        typer.Option(min=1, help="Seconds per window. Default: about 100 windows in all.", show_default=False),
+        typer.Option(min=1, help="Seconds per window. Default: about 100 windows in all."),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Number of most frequent keys to list per channel.")] = 10,
-    parquet: Annotated[
-        str | None, typer.Option(help="Also write the windows to this folder as Parquet.", show_default=False)
-    ] = None,
+    parquet: Annotated[str | None, typer.Option(help="Also write the windows to this folder as Parquet.")] = None,
     reads: Reads,
     html: HtmlOption = None,
     job: Job,
@@ -294,18 +286,13 @@ def stats(
     A table shows channels and their most frequent keys; JSON also shows windows, sizes and types.
     """
     options = job.source(channels, reads)
-
-    def checks(check: "Preflight") -> None:
-        _check_page(check, html)
-        check.check_stats(options, output=parquet)
-
-    with job.session("stats", checks) as (spark, on_progress):
+    with job.session("stats", lambda check: check.check_stats(options, output=parquet), html) as (spark, on_progress):
         from tidelog.spark.pipelines import stats as run
         from tidelog.spark.pipelines import stats_page
 
         report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
         page = stats_page(report, options)
-    if chosen_output(job.output) is Output.TABLE:
+    if is_table(job.output):
         about = {"distinct_keys": "distinct keys (estimate)"}
         channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
         print_records(channels_, job.output, title=f"channels as of tick {report.tick}")
@@ -325,7 +312,6 @@ def _explained() -> Iterator[None]:
 
     from tidelog.spark.errors import OptionError
     from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, reason_of
-    from tidelog.spark.pipelines.preflight import reason_of_os
 
     try:
         yield
@@ -340,7 +326,9 @@ def _explained() -> Iterator[None]:
     except PySparkException as error:
         raise CommandError(reason_of(error)) from error
     except OSError as error:
-        raise CommandError(reason_of_os(error)) from error
+        # Without a file it is an error of a connection, such as that to Spark's JVM.
+        reason = refused_by_system(error) if error.filename else str(error) or type(error).__name__
+        raise CommandError(reason) from error
     except KeyboardInterrupt as error:
         raise CommandError("interrupted", ExitCode.INTERRUPTED) from error
 
@@ -383,16 +371,6 @@ def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
             raise CommandError(f"invalid {flag} {text!r}: expected NAME=VALUE", ExitCode.USAGE)
         pairs[name] = value
     return pairs
-
-
-def _records(value: object) -> list[dict[str, object]]:
-    assert isinstance(value, list)
-    return value
-
-
-def _check_page(check: "Preflight", path: Path | None) -> None:
-    if path is not None:
-        check.check_file(path)
 
 
 def _write_page(path: Path | None, page: str) -> None:

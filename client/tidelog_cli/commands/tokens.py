@@ -1,7 +1,6 @@
 """``tidelog token``: create, list and revoke tokens."""
 
 import re
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -10,7 +9,7 @@ from tidelog import TokenDescription
 from tidelog_cli.connection import Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.option_groups import add_group
-from tidelog_cli.output.records import Output, OutputOption, Record, chosen_output, note, print_records
+from tidelog_cli.output.records import Output, OutputOption, Record, chosen_output, iso_of_ms, note, print_records
 
 _LIFETIME: Final = re.compile("([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -18,18 +17,17 @@ _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    add_group(app, "token", "Create, list and revoke tokens.", {"create": create, "ls": list_tokens, "revoke": revoke})
+    add_group(app, "token", "Create, list and revoke tokens.", [create, ls, revoke])
 
 
 def create(
-    description: Annotated[str, typer.Argument(help="User or purpose of the token.", show_default=False)],
+    description: Annotated[str, typer.Argument(help="User or purpose of the token.")],
     *,
     allow: Annotated[
         list[str],
         typer.Option(
             "--allow",
             "-a",
-            show_default=False,
             help="Permission: VERB:PATTERN, e.g. append:orders, read:orders.* or mailbox.send:orders/*; or "
             "admin.read, admin.write. Repeatable.",
         ),
@@ -50,7 +48,7 @@ def create(
     note("store the token securely: it cannot be shown again")
 
 
-def list_tokens(
+def ls(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also list revoked and expired tokens.")] = False,
     server: Server,
@@ -62,9 +60,7 @@ def list_tokens(
 
 
 def revoke(
-    token_id: Annotated[
-        str, typer.Argument(metavar="TOKEN_ID", help="Token id: 12 hexadecimal digits.", show_default=False)
-    ],
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="Token id: 12 hexadecimal digits.")],
     *,
     server: Server,
     output: OutputOption = None,
@@ -87,12 +83,8 @@ def _row(token: TokenDescription) -> Record:
         "token_id": token.token_id,
         "description": token.description,
         "grants": list(token.grants),
-        "created": _iso(token.created_time_ms),
-        "expires": _iso(token.expires_time_ms),
-        "revoked": _iso(token.revoked_time_ms) if token.revoked_time_ms else "",
+        "created": iso_of_ms(token.created_time_ms),
+        "expires": iso_of_ms(token.expires_time_ms),
+        "revoked": iso_of_ms(token.revoked_time_ms) if token.revoked_time_ms else "",
         "created_by": token.created_by,
     }
-
-
-def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")

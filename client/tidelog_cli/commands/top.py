@@ -3,25 +3,27 @@
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, Final
 
 import typer
-from rich.console import Group
-from rich.live import Live
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+import tidelog
 from tidelog import AsyncClient
-from tidelog_cli import http_probe, own_server
-from tidelog_cli.connection import DEFAULT_ENDPOINT, EndpointOption, connected, run
+from tidelog_cli import http_probe
+from tidelog_cli.connection import connected, run
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.metrics_text import samples
 from tidelog_cli.numbers import seconds
+from tidelog_cli.options.target import NOT_GIVEN, EndpointOption
 from tidelog_cli.output.escapes import shown
-from tidelog_cli.output.records import Output, OutputOption, chosen_output
+from tidelog_cli.output.records import Output, OutputOption, is_table, yaml_text
+from tidelog_cli.output.watch import watched
 
 _ACK: Final = "tidelog_append_ack_seconds_bucket"
 _ROWS: Final = 15
@@ -58,22 +60,39 @@ def top(
     count: Annotated[
         int | None, typer.Option(min=1, help="Number of intervals to show. Default: run until Ctrl-C.")
     ] = None,
-    http: own_server.HttpOption,
-    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDELOG_HTTP_ENDPOINT",
+            help="host:port of the server's HTTP endpoint: read the metrics there, for a server of an earlier version.",
+        ),
+    ] = None,
+    endpoint: EndpointOption = NOT_GIVEN,
     output: OutputOption = None,
 ) -> None:
     """Show rates, latencies, the busiest channels, the groups with the greatest lag, mailboxes, disk and memory.
 
+    Of a cluster, those of the node at the first address; with authentication on, this needs admin.read.
     On a terminal the display refreshes itself. Otherwise, or with -o jsonl, it prints one JSON object per interval.
     """
-    looks = _looks(http, endpoint, interval, count)
-    if chosen_output(output) is not Output.TABLE:
-        for before, after in looks:
-            print(json.dumps(record(before, after)), flush=True)
-        return
-    with Live(auto_refresh=False, screen=count is None) as live:
-        for before, after in looks:
-            live.update(picture(record(before, after)), refresh=True)
+    before: Sample | None = None
+
+    def look() -> dict[str, object]:
+        nonlocal before
+        if before is None:
+            before = _sample(http, endpoint)
+            time.sleep(interval)
+        after = _sample(http, endpoint)
+        found, before = record(before, after), after
+        return found
+
+    def say(found: dict[str, object]) -> None:
+        print(f"---\n{yaml_text([found])}" if output is Output.YAML else f"{json.dumps(found)}\n", end="")
+
+    if is_table(output):
+        watched(look, Console().print, interval, draw=lambda found, _: picture(found), count=count)
+    else:
+        watched(look, say, interval, count=count)
 
 
 def parse(text: str) -> tuple[dict[str, float], list[tuple[float, float]]]:
@@ -183,17 +202,19 @@ def _greatest(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in ordered[:_ROWS] if value > 0}
 
 
-def _looks(http: str, endpoint: str, interval_s: float, count: int | None) -> Iterator[tuple[Sample, Sample]]:
-    """Yield pairs of consecutive samples, ``interval_s`` apart."""
-    before = _sample(http, endpoint)
-    for _ in itertools.count() if count is None else range(count):
-        time.sleep(interval_s)
-        after = _sample(http, endpoint)
-        yield before, after
-        before = after
+def _sample(http: str | None, endpoint: str) -> Sample:
+    text = None if http is None else _of_http(http)
+    text, channels, groups = run(_of_grpc(endpoint, text))
+    try:
+        metrics, acks = parse(text)
+    except ValueError as error:
+        hint = "" if http is None else ". Correct --http"
+        raise CommandError(f"no metrics from {http or 'the server'}: {error}{hint}", ExitCode.FAILURE) from error
+    return Sample(time.monotonic(), metrics, acks, channels, groups)
 
 
-def _sample(http: str, endpoint: str) -> Sample:
+def _of_http(http: str) -> str:
+    """Return the metrics of an HTTP endpoint. Raises CommandError."""
     try:
         status, text = http_probe.get(http, "/metrics", 5.0)
     except (OSError, HTTPException) as error:
@@ -205,26 +226,32 @@ def _sample(http: str, endpoint: str) -> Sample:
         raise CommandError(str(error), ExitCode.USAGE) from error
     if status != 200:
         raise CommandError(f"{http} returned HTTP {status} for /metrics: {text.strip()[:200]}", ExitCode.DENIED)
-    try:
-        metrics, acks = parse(text)
-    except ValueError as error:
-        raise CommandError(f"no metrics from {http}: {error}. Correct --http", ExitCode.FAILURE) from error
-    channels, groups = run(_of_grpc(endpoint))
-    return Sample(time.monotonic(), metrics, acks, channels, groups)
+    return text
 
 
-async def _of_grpc(endpoint: str) -> tuple[dict[str, int], dict[str, int]]:
-    async with connected(endpoint) as client:
+async def _of_grpc(endpoint: str, text: str | None) -> tuple[str, dict[str, int], dict[str, int]]:
+    """Return the metrics unless they are in ``text``, the number of messages by channel, and the lag by group."""
+    async with connected(endpoint, finds_owners=False) as client:
+        if text is None:
+            text = await metrics_of(client)
         channels = {
             channel.name: sum(vchannel.messages for vchannel in channel.vchannels)
             async for channel in client.list_channels()
         }
-        return channels, await _lags(client)
+        groups = [await client.describe_group(summary.name) async for summary in client.list_groups()]
+    return text, channels, {group.name: group.lag_messages for group in groups}
 
 
-async def _lags(client: AsyncClient) -> dict[str, int]:
-    lags: dict[str, int] = {}
-    async for summary in client.list_groups():
-        described = await client.describe_group(summary.name)
-        lags[summary.name] = sum(position.lag_messages for position in described.positions.values())
-    return lags
+async def metrics_of(client: AsyncClient) -> str:
+    """Return the metrics of a client's server. Raises CommandError if it is of an earlier version."""
+    try:
+        return await client.metrics_text()
+    except tidelog.InvalidRequestError as error:
+        if error.values:
+            raise
+        # A server of an earlier version does not know the call, and gRPC answers for it.
+        raise CommandError(
+            f"the server at {client.endpoint} is of an earlier version, which has its metrics at its HTTP endpoint "
+            "only: pass --http HOST:PORT",
+            ExitCode.FAILURE,
+        ) from error

@@ -4,57 +4,43 @@ from typing import Annotated
 
 import typer
 
-from tidelog import AsyncClient, Tick, TransactionDescription
+from tidelog import Tick, TransactionDescription
 from tidelog_cli.connection import Server
 from tidelog_cli.option_groups import add_group
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
+from tidelog_cli.output.watch import Watch
 
 IdsArgument = Annotated[
     list[int],
-    typer.Argument(
-        metavar="TXN_ID...", min=1, max=(1 << 63) - 1, help="Transaction ids, as printed by ls.", show_default=False
-    ),
+    typer.Argument(metavar="TXN_ID...", min=1, max=(1 << 63) - 1, help="Transaction ids, as printed by ls."),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    add_group(
-        app,
-        "txn",
-        "List, describe and abort transactions staged on the server.",
-        {"ls": list_txns, "describe": describe, "abort": abort},
-    )
+    add_group(app, "txn", "List, describe and abort transactions staged on the server.", [ls, describe, abort])
 
 
-def list_txns(*, server: Server, output: OutputOption = None) -> None:
+def ls(*, watch: Watch, server: Server, output: OutputOption = None) -> None:
     """List the open transactions of all clients, oldest first."""
-    print_records([_row(txn) for txn in server.ask(lambda client: client.list_txns())], output)
+    watch.show(lambda: [_row(txn) for txn in server.ask(lambda client: client.list_txns())], output)
 
 
 def describe(txn_ids: IdsArgument, *, server: Server, output: OutputOption = None) -> None:
     """Describe open or committed transactions. For one that ended otherwise, fail and report how it ended."""
-
-    async def command(client: AsyncClient) -> list[TransactionDescription]:
-        return [await client.describe_txn(txn_id) for txn_id in txn_ids]
-
-    print_records([_row(txn) for txn in server.ask(command)], output)
+    described = server.ask_each(txn_ids, lambda client, txn_id: client.describe_txn(txn_id))
+    print_records([_row(txn) for txn in described], output)
 
 
 def abort(
     txn_ids: IdsArgument,
     *,
-    reason: Annotated[str, typer.Option(help="Reason, written to the server's log.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason, written to the server's log.")],
     server: Server,
     quiet: QuietOption = False,
 ) -> None:
     """Abort open transactions of any client. None of their messages are appended."""
-
-    async def command(client: AsyncClient) -> None:
-        for txn_id in txn_ids:
-            await client.abort_txn(txn_id, reason)
-
-    server.ask(command)
+    server.ask_each(txn_ids, lambda client, txn_id: client.abort_txn(txn_id, reason))
     note(f"aborted {', '.join(map(str, txn_ids))}", quiet=quiet)
 
 

@@ -14,10 +14,11 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tidelog import Message, StoredMessage
 from tidelog_cli.exit_codes import CommandError, ExitCode
@@ -30,6 +31,8 @@ _FIELDS: Final = frozenset({"payload", "payload_base64", "key", "key_base64", "t
 # Fields that `scan` prints and `append` ignores: a scanned message can be appended unchanged, and gets a new tick.
 _PASSED_OVER: Final = frozenset({"vchannel", "tick", "time", "txn_id", "broadcast_id"})
 
+_Made = TypeVar("_Made")
+
 
 class Framing(StrEnum):
     """See the module's docstring."""
@@ -40,10 +43,10 @@ class Framing(StrEnum):
     NONE = "none"
 
 
-class Decoder(Protocol):
+class Decoder(Protocol[_Made]):
     """Decodes a stream into messages. Chunk boundaries are arbitrary."""
 
-    def feed(self, chunk: bytes) -> list[Message]:
+    def feed(self, chunk: bytes) -> list[_Made]:
         """Return the messages that ``chunk`` completes, in order.
 
         Raises:
@@ -51,7 +54,7 @@ class Decoder(Protocol):
         """
         ...
 
-    def finish(self) -> list[Message]:
+    def finish(self) -> list[_Made]:
         """Return the messages that the end of the stream completes.
 
         Raises:
@@ -60,7 +63,7 @@ class Decoder(Protocol):
         ...
 
 
-def decoder_of(framing: Framing, key_delimiter: str | None = None) -> Decoder:
+def decoder_of(framing: Framing, key_delimiter: str | None = None) -> Decoder[Message]:
     """Return a decoder.
 
     Raises:
@@ -72,7 +75,7 @@ def decoder_of(framing: Framing, key_delimiter: str | None = None) -> Decoder:
         case Framing.LINES:
             return _Lines(key_delimiter.encode() if key_delimiter else None)
         case Framing.JSONL:
-            return _JsonLines()
+            return JsonLines(message_of_json)
         case Framing.LENGTH:
             return _Lengths()
         case Framing.NONE:
@@ -90,6 +93,17 @@ def encode_payload(payload: bytes, framing: Framing) -> bytes:
             return payload
         case Framing.JSONL:
             raise CommandError("--framing jsonl is for input only: use -o jsonl for output", ExitCode.USAGE)
+
+
+class MessagePrinter(ABC):
+    """Prints messages to stdout."""
+
+    @abstractmethod
+    def print(self, messages: Sequence[StoredMessage], count: int) -> None:
+        """Print the first ``count`` of ``messages`` and flush stdout, so that its reader sees them immediately."""
+
+    def finish(self) -> None:  # noqa: B027 - most formats have no end
+        """Print the end of the output, if the format has one."""
 
 
 def json_of_message(message: StoredMessage) -> dict[str, object]:
@@ -195,20 +209,25 @@ class _Lines:
         return Message(payload, key=key) if found else Message(line)
 
 
-class _JsonLines:
+class JsonLines(Generic[_Made]):
     """Decoder of ``jsonl``: one JSON object per line; blank lines are skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Mapping[str, Any]], _Made], no_object: str = " is not a JSON object") -> None:
+        """Return what ``make`` makes of each object; ``no_object`` ends the error for a line that is not one."""
+        self._make = make
+        self._no_object = no_object
         self._lines = _Lines(None)
         self._count = 0
 
-    def feed(self, chunk: bytes) -> list[Message]:
+    def feed(self, chunk: bytes) -> list[_Made]:
+        """See Decoder."""
         return self._parsed(self._lines.feed(chunk))
 
-    def finish(self) -> list[Message]:
+    def finish(self) -> list[_Made]:
+        """See Decoder."""
         return self._parsed(self._lines.finish())
 
-    def _parsed(self, lines: list[Message]) -> list[Message]:
+    def _parsed(self, lines: list[Message]) -> list[_Made]:
         messages = []
         for line in lines:
             self._count += 1
@@ -216,9 +235,9 @@ class _JsonLines:
                 continue
             fields = json_in(line.payload, self._count)
             if not isinstance(fields, dict):
-                raise CommandError(f"line {self._count} of the input is not a JSON object", ExitCode.USAGE)
+                raise CommandError(f"line {self._count} of the input{self._no_object}", ExitCode.USAGE)
             try:
-                messages.append(message_of_json(fields))
+                messages.append(self._make(fields))
             except ValueError as error:
                 raise CommandError(f"line {self._count} of the input: {error}", ExitCode.USAGE) from error
         return messages

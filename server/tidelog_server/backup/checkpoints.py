@@ -12,15 +12,18 @@ import structlog
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.storage import CheckpointNotExistError, CheckpointUnsupportedError
-from tidelog_server.core.limits import MAX_CHECKPOINTS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.clock import Clock, SystemClock
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.runtime.tasks import TaskOwner, to_its_end
+from tidelog_server.storage.engine.store import EngineLogStore
 from tidelog_server.storage.format.data_folder import last_backup_ms, note_backup
 from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+
+# Each checkpoint retains files that reclaim would delete, so there are few.
+MAX_CHECKPOINTS: Final = 2
 
 _SWEEP_EVERY_S: Final = 1.0
 _log = structlog.get_logger()
@@ -53,17 +56,19 @@ class Checkpoints:
     """Creates, renews and deletes checkpoints. Lives on the event loop."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: LogStore | None, clock: Clock | None = None) -> None:
-        """Create checkpoints of ``store``. None for a store without files: every request is then refused."""
-        assert store is None or isinstance(store, RocksdbLogStore)
+        """Create checkpoints of ``store``. Without one, or if its files are not all of it, every request is refused."""
         self._node = node
         self._tasks = tasks
-        self._store = store
+        self._store = store if isinstance(store, RocksdbLogStore) else None
+        # Which engine has the log; empty if none has it.
+        self._engine = store.wal_name if isinstance(store, EngineLogStore) else ""
         self._clock = clock or SystemClock()
         self._states: dict[str, CheckpointState] = {}
         # One at a time: each flushes the database.
         self._making = asyncio.Lock()
         self._is_sweeping = False
 
+    @to_its_end
     async def create(self, lease_ms: int) -> CheckpointState:
         """Create a checkpoint. Cancelling does not stop it; the checkpoint is then deleted when its lease expires.
 
@@ -73,9 +78,7 @@ class Checkpoints:
             CheckpointFailedError: The disk failed.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._create(self._required(), lease_ms))
-
-    async def _create(self, store: RocksdbLogStore, lease_ms: int) -> CheckpointState:
+        store = self._required()
         async with self._making:
             if len(self._states) >= MAX_CHECKPOINTS:
                 raise RateLimitRejectedError(
@@ -96,7 +99,9 @@ class Checkpoints:
             state = CheckpointState(checkpoint_id, folder, tick, head, created_ms, lease_ms, self._expiry(lease_ms))
             self._states[checkpoint_id] = state
             assert len(self._states) <= MAX_CHECKPOINTS
-            self._sweep_from_now_on()
+            if not self._is_sweeping:
+                self._is_sweeping = True
+                self._tasks.start("checkpoints", self._sweep())
             _log.info("checkpoint_made", checkpoint_id=checkpoint_id, tick=tick, sequence=head.sequence)
             return state
 
@@ -114,7 +119,7 @@ class Checkpoints:
             return
         if is_backed_up:
             await asyncio.to_thread(note_backup, self._required().folder, state.created_ms)
-            self._node.metrics.backup_last_success_seconds.set(state.created_ms / 1_000)
+            self._node.metrics.backup_last_success_timestamp_seconds.set(state.created_ms / 1_000)
         await self._tasks.finish(_remove(state.folder))
 
     async def open(self) -> None:
@@ -123,7 +128,7 @@ class Checkpoints:
             self._node.metrics.leave_out_backups()
         else:
             last_ms = await asyncio.to_thread(last_backup_ms, self._store.folder)
-            self._node.metrics.backup_last_success_seconds.set(last_ms / 1_000)
+            self._node.metrics.backup_last_success_timestamp_seconds.set(last_ms / 1_000)
 
     def states(self) -> list[CheckpointState]:
         """Return all checkpoints, oldest first."""
@@ -137,16 +142,11 @@ class Checkpoints:
 
     def _required(self) -> RocksdbLogStore:
         if self._store is None:
-            raise CheckpointUnsupportedError
+            raise CheckpointUnsupportedError(self._engine)
         return self._store
 
     def _expiry(self, lease_ms: int) -> float:
         return self._clock.monotonic_s() + lease_ms / 1_000
-
-    def _sweep_from_now_on(self) -> None:
-        if not self._is_sweeping:
-            self._is_sweeping = True
-            self._tasks.start("checkpoints", self._sweep())
 
     async def _sweep(self) -> None:
         """Delete expired checkpoints, until no checkpoint is left."""

@@ -41,10 +41,13 @@ from tidelog_server.backup.manifest import (
     is_backup_id,
 )
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES, MIB
+from tidelog_server.core.limits import MIB
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.format.durable_files import FILE_MODE, make_folder, replace_file, sync_folder, write_file
 from tidelog_server.storage.recovery.gate import STORE_CHECK, inspect_copy
+
+# A manifest has about 250 bytes per file.
+MAX_BACKUP_MANIFEST_BYTES: Final = 64 * MIB
 
 _STAMP: Final = b"tidelog backups format 1\n"
 _STAMP_NAME: Final = "BACKUPS"
@@ -182,14 +185,6 @@ class BackupFolder:
             raise BackupDamagedError(
                 f"backup {manifest.backup_id} is damaged: its folder {error}. Do not restore it"
             ) from error
-
-    def check_recovers(self, manifest: Manifest, check: str = STORE_CHECK) -> None:
-        """Open a backup read-only, as a start does, and compare the recovered state with the manifest.
-
-        Raises:
-            BackupDamagedError: The start would be refused, or the recovered state is another one.
-        """
-        check_recovers(self.data_path(manifest.backup_id), manifest, check)
 
     def _whole(self) -> list[Manifest]:
         """Return the readable manifests, oldest first."""

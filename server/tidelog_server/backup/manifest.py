@@ -12,8 +12,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from tidelog_server.core.entries import HASH_BYTES
-from tidelog_server.core.limits import MAX_BACKUP_FILE_BYTES
 from tidelog_server.core.ticks import MAX_TICK
+
+MAX_BACKUP_FILE_BYTES: Final = 1 << 50
 
 MANIFEST_VERSION: Final = 1
 DIGEST_BYTES: Final = 32

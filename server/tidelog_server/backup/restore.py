@@ -49,41 +49,43 @@ def restore_copy(
     return incarnation.hex()
 
 
-def restore_with(target: Path, fill: Callable[[Path], None]) -> None:
+def restore_with(target: Path, fill: Callable[[Path], None], doing: str = "restore") -> None:
     """Make ``target`` from an empty folder that ``fill`` fills, completely or not at all, durably.
+
+    ``doing`` is the verb for what it does, in errors.
 
     Raises:
         BackupError, OSError: See ``restore_copy``; and everything that ``fill`` raises.
     """
     target = target.absolute()
-    _check_target(target)
+    _check_target(target, doing)
     with backup_error_if_full(target.parent):
         make_folder(target.parent)
-    with _workshop(target.with_name(f".{target.name}{_SUFFIX}")) as path:
+    with _workshop(target.with_name(f".{target.name}{_SUFFIX}"), doing) as path:
         fill(path)
         _sync_tree(path)
         hit(Failpoint.RESTORE_BEFORE_RENAME)
-        _check_target(target)
+        _check_target(target, doing)
         try:
             path.rename(target)
         except OSError as error:
             if error.errno == errno.EBUSY:
-                raise BackupError(f"{target} is a mount point: restore into a folder in it") from error
+                raise BackupError(f"{target} is a mount point: {doing} into a folder in it") from error
             raise
         sync_folder(target.parent)
 
 
-def _check_target(target: Path) -> None:
+def _check_target(target: Path, doing: str) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BackupError(f"{target} is not a folder: choose an empty or a new one")
     if target.is_dir() and any(target.iterdir()):
-        raise BackupError(f"{target} is not empty: restore into an empty or a new folder, and move the old one away")
+        raise BackupError(f"{target} is not empty: {doing} into an empty or a new folder, and move the old one away")
 
 
 @contextmanager
-def _workshop(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that no other restore uses; what an interrupted restore left in it is deleted."""
-    descriptor = _open_workshop(path)
+def _workshop(path: Path, doing: str) -> Iterator[Path]:
+    """Yield an empty folder that no other process uses; what an interrupted one left in it is deleted."""
+    descriptor = _open_workshop(path, doing)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left_behind in path.iterdir():
@@ -91,11 +93,11 @@ def _workshop(path: Path) -> Iterator[Path]:
             shutil.rmtree(left_behind) if is_folder else left_behind.unlink()
         yield path
     except BlockingIOError:
-        raise BackupError(f"another restore is in progress in {path}: wait until it has ended") from None
+        raise BackupError(f"another {doing} is in progress in {path}: wait until it has ended") from None
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BackupError(f"the disk of {path.parent} is full: free some space, or restore elsewhere") from error
+            raise BackupError(f"the disk of {path.parent} is full: free some space, or {doing} elsewhere") from error
         raise
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
@@ -104,7 +106,7 @@ def _workshop(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _open_workshop(path: Path) -> int:
+def _open_workshop(path: Path, doing: str) -> int:
     """Make the workshop if it is missing, and open it. Raises BackupError if its name is in use otherwise."""
     with suppress(FileExistsError):
         make_private_folder(path)
@@ -113,10 +115,12 @@ def _open_workshop(path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise BackupError(f"{path} is a link or not a folder: a restore needs this name, so remove it first") from error
+        raise BackupError(
+            f"{path} is a link or not a folder: this {doing} needs the name, so remove it first"
+        ) from error
     if os.fstat(descriptor).st_uid != os.geteuid():
         os.close(descriptor)
-        raise BackupError(f"{path} belongs to another user: a restore needs this name, so remove it first")
+        raise BackupError(f"{path} belongs to another user: this {doing} needs the name, so remove it first")
     return descriptor
 
 

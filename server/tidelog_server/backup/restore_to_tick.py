@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from tidelog_server.backup.files import Meter
 from tidelog_server.backup.manifest import BackupError
@@ -29,13 +29,13 @@ from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.fold.rows import SNAPSHOTS
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.log.rows import WINDOWS
-from tidelog_server.metadata.embedded import EmbeddedMetadataStore, MetadataRows
+from tidelog_server.metadata.embedded import EmbeddedMetadataStore, MetadataRows, stored_values
 from tidelog_server.metadata.store import Put, Versioned
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.recovery.view import make_recovery_view
 from tidelog_server.storage.rocksdb.snapshot import StoredLog, open_stored_log
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
-from tidelog_server.storage.rows import Row, Table, tables
+from tidelog_server.storage.rows import Table, tables
 from tidelog_server.txn.rows import APP_COMMITS
 
 _ROOT: Final = "tidelog"
@@ -43,6 +43,7 @@ _HEADERS_PER_PAGE: Final = 256
 _ROWS_PER_WRITE: Final = 1_000
 _NAMES_IN_TEXT: Final = 10
 _MAX_UNUSED_TICKS: Final = 1 << 20
+_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ async def replay(
         make_recovery_view(source / "db", Path(view_path))
         with open_stored_log(Path(view_path)) as log:
             tick = _uncut(log, tick)
-            found = mailboxes.at(log, await _records(log.metadata), tick)
+            found = mailboxes.at(log, stored_values(log.metadata), tick)
             lost = [mailbox for mailbox in found if mailbox.restorable_from]
             if lost and not may_empty:
                 raise MailboxesLostError(tick, lost)
@@ -285,7 +286,7 @@ def _replay_rows(
             table.row(key, after) for key, value in before.items() if (after := table.until(value, tick)) is not None
         ]
         changed[table] = sum(row.value != before[row.key] for row in rows) + len(before) - len(rows)
-        for page in _pages(rows):
+        for page in _pages(rows, _ROWS_PER_WRITE):
             store.write([], page)
     report.cut_producers, report.moved_positions = changed[WINDOWS], changed[POSITIONS]
     report.forgotten_apps = changed[APP_COMMITS]
@@ -305,31 +306,19 @@ def _empty_mailboxes(
             tick += 1
 
 
-def _pages(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), _ROWS_PER_WRITE):
-        yield rows[start : start + _ROWS_PER_WRITE]
+def _pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
-async def _records(table: MetadataRows) -> dict[str, Versioned]:
-    """Return all records of the metadata, by key."""
+async def _replay_metadata(table: MetadataRows, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
     with ThreadPoolExecutor(1) as executor:
 
         async def write(call: Callable[[], int]) -> int:
             return await asyncio.get_running_loop().run_in_executor(executor, call)
 
-        return await (await EmbeddedMetadataStore.open(table, executor, write)).list("")
-
-
-async def _replay_metadata(table: MetadataRows, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
-    with ThreadPoolExecutor(1) as executor:
-        loop = asyncio.get_running_loop()
-
-        async def write(call: Callable[[], int]) -> int:
-            return await loop.run_in_executor(executor, call)
-
-        source = await EmbeddedMetadataStore.open(table, executor, write)
         target = await EmbeddedMetadataStore.open(store.metadata_rows(), executor, write)
-        records = await source.list("")
+        records = stored_values(table)
         gone = _broadcasts_after(records, tick)
         report.removed_broadcasts = len(gone)
         puts = [
@@ -337,8 +326,8 @@ async def _replay_metadata(table: MetadataRows, store: RocksdbLogStore, tick: in
             for key, found in records.items()
             if _broadcast_of(key) not in gone
         ]
-        for start in range(0, len(puts), MAX_CHANGES_PER_COMMIT):
-            await target.commit(puts[start : start + MAX_CHANGES_PER_COMMIT])
+        for page in _pages(puts, MAX_CHANGES_PER_COMMIT):
+            await target.commit(page)
 
 
 def _broadcast_of(key: str) -> int | None:

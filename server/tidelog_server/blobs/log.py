@@ -57,14 +57,12 @@ class BlobKeeper(Keeper[BlobLog, int]):
 
     # The search takes time for each chunk, and a restore to a tick during the copies needs the places before them.
     _trims_while_copying = False
+    # Of a chunk, a replay keeps the place, and a snapshot takes time for each.
+    _counts_bytes = False
 
     def __init__(self, node: LogNode, read: ReadPayload) -> None:
         super().__init__(node)
         self._read = read
-
-    def is_due(self, log: BlobLog) -> bool:
-        """See Keeper. Bytes do not count: of a chunk, a replay keeps the place, and a snapshot takes time for each."""
-        return self._has_many_changes(log)
 
     def _items(self, log: BlobLog) -> int:
         return len(log.state.blobs)

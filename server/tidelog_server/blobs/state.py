@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.limits import (
-    BLOB_CHUNK_BYTES,
-    BLOB_MEMORY_BYTES,
-    BLOB_PLACE_MEMORY_BYTES,
-    BLOB_TENANT_MEMORY_BYTES,
-)
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES
 from tidelog_server.core.usage import Usage
+
+# Of a blob without its chunks, and of the place of a chunk, measured in processes that hold a million of each.
+BLOB_MEMORY_BYTES: Final = 680
+BLOB_PLACE_MEMORY_BYTES: Final = 48
 
 # The queue of idle blobs is rebuilt once it has more than this number of entries, and twice as many as blobs,
 # which BLOB_MEMORY_BYTES covers.
@@ -114,7 +113,7 @@ class BlobState:
         self.blobs: dict[bytes, Blob] = {}
         self.stored_bytes = 0
         self.number_usage, self.bytes_usage, self.memory_usage = Usage(), Usage(), Usage()
-        self._charge_memory: Charge = _charge_nothing
+        self._charge_memory: Charge = lambda _tenant, _memory_bytes: None
         # Tick and key, smallest tick first; entries of blobs that changed since are outdated.
         self._idle: list[tuple[int, bytes]] = []
 
@@ -125,7 +124,7 @@ class BlobState:
 
     def attach(self, charge: Charge) -> None:
         """Charge the memory now and all later changes with ``charge``: the blobs are open."""
-        for tenant, memory_bytes in self.memory_usage.items():
+        for tenant, memory_bytes in self.memory_usage.by_tenant.items():
             charge(tenant, memory_bytes)
         self._charge_memory = charge
 
@@ -266,7 +265,3 @@ class BlobState:
     def _queue_all(self) -> None:
         self._idle = [(blob.idle_since, key) for key, blob in self.blobs.items()]
         heapq.heapify(self._idle)
-
-
-def _charge_nothing(_tenant: Tenant, _memory_bytes: int) -> None:
-    """The memory of blobs that are not open is not charged."""

@@ -17,22 +17,15 @@ from tidelog_server.blobs.state import Blob, BlobState, Copy, chunks_of
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import (
-    BLOB_CHUNK_BYTES,
-    BLOB_TENANT_MEMORY_BYTES,
-    MAX_BLOB_REFERENCES,
-    MAX_BLOB_TENANTS,
-    MAX_BLOBS,
-    WHOLE_PERCENT,
-)
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES, MAX_BLOB_REFERENCES, WHOLE_PERCENT
 from tidelog_server.fold.events import Outbox
+
+# Blobs of a node, which the memory of mailboxes bounds as well.
+MAX_BLOBS: Final = 1_000_000
+MAX_BLOB_TENANTS: Final = 1_000
 
 CheckMemory = Callable[[Tenant, int], None]
 """Raises RateLimitRejectedError if a tenant may not use a number of further bytes of memory."""
-
-
-def _accept(_tenant: Tenant, _memory_bytes: int) -> None:
-    """Memory has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,7 @@ class Storer:
     percent: int = WHOLE_PERCENT
     free_bytes: int | None = None
     may_lower_old: bool = False
-    check_memory: CheckMemory = field(default=_accept, compare=False)
+    check_memory: CheckMemory = field(default=lambda _tenant, _memory_bytes: None, compare=False)
 
 
 NOBODY: Final = Storer()

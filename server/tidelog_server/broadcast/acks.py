@@ -13,26 +13,24 @@ from tidelog_server.core.errors import (
     BroadcastAbortedError,
     BroadcastNotExistError,
     BroadcastVchannelUnknownError,
-    ChannelNotExistError,
 )
 from tidelog_server.core.names import parse_vchannel_name
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find
 
 
 class BroadcastAcks:
     """Records which vchannels have acknowledged a broadcast. Lives on the event loop."""
 
-    def __init__(self, node: LogNode, saver: BroadcastSaver, find: Find) -> None:
+    def __init__(self, node: LogNode, saver: BroadcastSaver) -> None:
         self._node = node
         self._saver = saver
-        self._find = find
         self._table, self._keys, self._live = saver.table, saver.keys, saver.live
 
     async def ack(self, broadcast_id: int, vchannels: Sequence[str]) -> None:
         """Persist that vchannels have acknowledged a broadcast. Repeated and late acknowledgements succeed.
 
-        Acknowledgements that arrive during a commit share the next one. Cancelling ends the wait only.
+        The name of a channel stands for all of its vchannels that the broadcast includes. Acknowledgements that arrive
+        during a commit share the next one. Cancelling ends the wait only.
 
         Raises:
             BroadcastNotExistError: The broadcast was never accepted. Nothing happened.
@@ -41,7 +39,8 @@ class BroadcastAcks:
             StorageFailedError, ShutdownError: See ``effect``.
         """
         self._node.admission.check_storage()
-        names = [self._full_name(name) for name in vchannels]
+        for name in vchannels:
+            parse_vchannel_name(name)
         if (live := self._live.get(broadcast_id)) is not None and broadcast_id not in self._table.open:
             # A client that chose the id may acknowledge before the broadcast is accepted.
             await asyncio.shield(live.outcome)
@@ -49,12 +48,12 @@ class BroadcastAcks:
         found = self._table.find(broadcast_id)
         if not isinstance(found, Task):
             return
-        positions = found.positions()
+        by_name = found.acks_by_name()
         acks = 0
-        for name in names:
-            if name not in positions:
+        for name in vchannels:
+            if name not in by_name:
                 raise BroadcastVchannelUnknownError(broadcast_id=broadcast_id, vchannel=name)
-            acks |= 1 << positions[name]
+            acks |= by_name[name]
         found.mark_acked(acks, self._saver.now_ms())
         await self._saver.saved(found)
 
@@ -131,12 +130,3 @@ class BroadcastAcks:
     def _acks(self, broadcast_id: int) -> int:
         task = self._table.open.get(broadcast_id)
         return 0 if task is None else task.durable.acked
-
-    def _full_name(self, name: str) -> str:
-        """Return ``<channel>/<index>`` for a name in either form; the channel may have been destroyed."""
-        if parse_vchannel_name(name).index is not None:
-            return name
-        try:
-            return self._find(name)[1].name
-        except ChannelNotExistError:
-            return f"{name}/0"

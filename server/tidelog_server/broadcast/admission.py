@@ -1,5 +1,6 @@
 """Which broadcasts a node accepts: by its state, its channels, and the bounds of the node and of each tenant."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,17 +9,27 @@ from typing import Final
 from tidelog_server.broadcast.saver import BroadcastSaver
 from tidelog_server.core.broadcasts import ResourceKey
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import ChannelNotExistError, InvalidRequestError, RateLimitRejectedError
-from tidelog_server.core.limits import (
-    MAX_OPEN_BROADCAST_VCHANNELS,
-    MAX_OPEN_BROADCASTS,
-    MAX_WAITING_BROADCAST_BYTES,
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    ChannelNotExistError,
+    InvalidRequestError,
+    RateLimitRejectedError,
 )
+from tidelog_server.core.limits import MAX_OPEN_BROADCASTS, MIB
+from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find, Place
+from tidelog_server.log.protocols import FindAll, Place
+
+MAX_BROADCAST_VCHANNELS: Final = 1_024
+# Of a message, summed over its vchannels: its copies are written at once, like a group.
+MAX_BROADCAST_BYTES: Final = 8 * MIB
+# Sum over all open broadcasts: their names are in memory.
+MAX_OPEN_BROADCAST_VCHANNELS: Final = 1_000_000
+# Messages of broadcasts that wait for keys or for the log.
+MAX_WAITING_BROADCAST_BYTES: Final = 64 * MIB
 
 # Approximate memory of a name in addition to its characters.
 _NAME_BYTES: Final = 64
@@ -29,7 +40,7 @@ class BroadcastRequest:
     """A request for a broadcast, validated except for what depends on the node's state.
 
     Attributes:
-        vchannels: Names as requested, at least one.
+        vchannels: Names as requested, at least one; that of a channel stands for all vchannels at the broadcast's tick.
         batch: A batch of one message.
         resource_keys: Resource keys, sorted by name, without duplicates.
         digest: See ``digest_of``.
@@ -59,10 +70,13 @@ class BroadcastAdmission:
         accepted_bytes: Bytes of broadcasts that hold their keys and are not durable yet.
     """
 
-    def __init__(self, node: LogNode, saver: BroadcastSaver, find: Find) -> None:
+    def __init__(self, node: LogNode, saver: BroadcastSaver, find_all: FindAll) -> None:
         self._node = node
         self._saver = saver
-        self._find = find
+        self._find_all = find_all
+        # Channels that get vchannels now, and the event that ends the wait for them.
+        self._growing: frozenset[str] = frozenset()
+        self._has_grown = asyncio.Event()
         self._waiting_bytes = Usage()
         self.leaving: set[str] = set()
         self.accepted_bytes = 0
@@ -93,15 +107,35 @@ class BroadcastAdmission:
         """Return the targets of a broadcast; raise if the node cannot accept it now."""
         admission = self._node.admission
         admission.check()
-        targets = [self._find(name) for name in request.vchannels]
+        targets = [place for name in request.vchannels for place in self._find_all(name)]
         if len({vchannel.vchannel_id for _, vchannel in targets}) < len(targets):
             raise InvalidRequestError("the broadcast names a vchannel twice: name each once", field="vchannels")
         for log, _ in targets:
             if log.name in self.leaving:
                 raise ChannelNotExistError(log.name, "is being destroyed")
-        admission.check_room(self.accepted_bytes + len(targets) * len(request.batch.columns))
+        check_at_most(len(targets), MAX_BROADCAST_VCHANNELS, "vchannels", "the broadcast is for {value} vchannels")
+        size_bytes = len(targets) * len(request.batch.columns)
+        if size_bytes > MAX_BROADCAST_BYTES:
+            raise BatchTooLargeError(actual=size_bytes, maximum=MAX_BROADCAST_BYTES, unit="bytes")
+        admission.check_room(self.accepted_bytes + size_bytes)
         self._check_open(len(targets), request.tenant)
         return targets
+
+    @contextmanager
+    def growing(self, channels: Sequence[str]) -> Iterator[None]:
+        """Have broadcasts to channels wait, in ``wait_grown``, within this block. One block at a time."""
+        assert not self._growing
+        self._growing, self._has_grown = frozenset(channels), asyncio.Event()
+        try:
+            yield
+        finally:
+            self._growing = frozenset()
+            self._has_grown.set()
+
+    async def wait_grown(self, request: BroadcastRequest) -> None:
+        """Wait while a channel of a broadcast gets vchannels."""
+        while self._growing and any(name.partition("/")[0] in self._growing for name in request.vchannels):
+            await self._has_grown.wait()
 
     def _check_open(self, vchannels: int, tenant: Tenant) -> None:
         """Raise RateLimitRejectedError if no further broadcast with ``vchannels`` vchannels may be open."""

@@ -56,6 +56,7 @@ class _Logged(Table[LoggedKey, int]):
     is_of_vchannel = True
     old = OldForm("producers", b"", _has_old, _decode_old)
 
+    # Why this only passes on: each table encodes its keys in a way of its own.
     def encode_key(self, key: LoggedKey) -> bytes:
         return _KEY.pack(*key)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.broadcast.records import Progress, Tombstone
@@ -12,17 +12,19 @@ from tidelog_server.broadcast.rows import LOGGED, LoggedKey
 from tidelog_server.broadcast.store import MAX_FORGOTTEN_AT_ONCE, BroadcastRecords
 from tidelog_server.broadcast.table import BroadcastTable, Task
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.limits import (
-    BROADCAST_NOTE_WITHIN_S,
-    MAX_BROADCAST_WAITERS,
-    MAX_WATCHED_BROADCASTS,
-    TOMBSTONE_SWEEP_INTERVAL_S,
-)
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
+
+# Calls that wait for keys or acknowledgements.
+MAX_BROADCAST_WAITERS: Final = 10_000
+# Sum over all waiting calls: about 200 bytes each.
+MAX_WATCHED_BROADCASTS: Final = 200_000
+# Delay until the metadata records that a broadcast is in the log, unless an acknowledgement comes first: no call waits.
+BROADCAST_NOTE_WITHIN_S: Final = 0.01
+TOMBSTONE_SWEEP_INTERVAL_S: Final = 5 * 60.0
 
 
 def awaitable() -> "asyncio.Future[Any]":
@@ -57,6 +59,8 @@ class BroadcastSaver:
         live: Broadcasts that have not reached WAIT_ACK, by id.
         in_doubt: Ids of broadcasts in an unknown state after a storage failure.
         unneeded: Rows of broadcasts whose records have their ticks; the next write deletes them.
+        waiters_usage: Waiting calls of each tenant.
+        now_ms: Returns the wall clock, in milliseconds since the epoch.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords) -> None:
@@ -66,6 +70,7 @@ class BroadcastSaver:
         self.in_doubt: set[int] = set()
         self.unneeded: list[LoggedKey] = []
         self.waiters_usage = Usage()
+        self.now_ms = node.shared.clock.wall_ms
         self._node = node
         self._tasks = tasks
         self._store = store
@@ -78,10 +83,6 @@ class BroadcastSaver:
         # Watched ids, summed over all calls.
         self._watched_usage = Usage()
         self._sweep_due = asyncio.Event()
-
-    def now_ms(self) -> int:
-        """Return the wall clock, in milliseconds since the epoch."""
-        return self._node.shared.clock.wall_ms()
 
     # -- Persisting ----------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class BroadcastSaver:
         self._node.metrics.broadcast_acks.inc(durable.acked - before.acked)
         if has_left:
             self.live.pop(broadcast_id).has_left.set()
-            self.unneeded.append(LoggedKey(task.record.vchannel_ids[0], broadcast_id))
+            self.unneeded.append(task.logged_key)
         if isinstance(durable, Tombstone):
             self.release(broadcast_id)
             if self.table.has_excess:
@@ -166,7 +167,8 @@ class BroadcastSaver:
                 async with asyncio.timeout(TOMBSTONE_SWEEP_INTERVAL_S):
                     await self._sweep_due.wait()
             except TimeoutError:
-                await self._forget_rows()
+                if self.unneeded:
+                    await self._node.committer.submit_rows([LOGGED.gone(key) for key in self.take_unneeded()])
             self._sweep_due.clear()
             await self._forget_tombstones()
 
@@ -181,15 +183,6 @@ class BroadcastSaver:
         """Return the rows that are no longer needed, for a write that is about to delete them."""
         unneeded, self.unneeded = self.unneeded, []
         return unneeded
-
-    async def _forget_rows(self) -> None:
-        if self.unneeded:
-            await self._node.committer.submit_rows([LOGGED.gone(key) for key in self.take_unneeded()])
-
-    @property
-    def waiters(self) -> int:
-        """Number of waiting calls."""
-        return self.waiters_usage.total
 
     # -- Waiting -------------------------------------------------------------------------------------------
 

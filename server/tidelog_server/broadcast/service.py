@@ -6,7 +6,7 @@ appends the messages that are missing; the producer window written with each mes
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from tidelog_server.broadcast.admission import BroadcastAdmission, BroadcastRequ
 from tidelog_server.broadcast.append import BroadcastAppend
 from tidelog_server.broadcast.keys import Conflict
 from tidelog_server.broadcast.records import TaskRecord, Tombstone
-from tidelog_server.broadcast.rows import LOGGED, LoggedKey
+from tidelog_server.broadcast.rows import LOGGED
 from tidelog_server.broadcast.saver import BroadcastSaver, LiveBroadcast
 from tidelog_server.broadcast.store import BroadcastRecords, LoadedRecords, check_targets, take_keys_again
 from tidelog_server.broadcast.table import Task
@@ -39,9 +39,9 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.append import Append
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.protocols import Find, Place
+from tidelog_server.log.protocols import Find, FindAll, Place
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.runtime.tasks import TaskOwner, to_its_end
 
 _log = structlog.get_logger()
 
@@ -65,9 +65,10 @@ class Broadcasts:
 
     Attributes:
         acks: Acknowledgements, and waits for them.
+        table: Those that are not forgotten.
     """
 
-    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords, find: Find) -> None:
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastRecords, find: Find, find_all: FindAll) -> None:
         """Start empty; ``open`` loads the records.
 
         Args:
@@ -75,15 +76,16 @@ class Broadcasts:
             tasks: Owner of background tasks.
             store: The records.
             find: Returns a vchannel by name, or raises why it cannot.
+            find_all: Returns all vchannels of a channel, too.
         """
         self._node = node
         self._tasks = tasks
         self._store = store
         self._find = find
         self._saver = saver = BroadcastSaver(node, tasks, store)
-        self._table, self._keys, self._live = saver.table, saver.keys, saver.live
-        self._admission = BroadcastAdmission(node, saver, find)
-        self.acks = BroadcastAcks(node, saver, find)
+        self.table, self._keys, self._live = saver.table, saver.keys, saver.live
+        self._admission = BroadcastAdmission(node, saver, find_all)
+        self.acks = BroadcastAcks(node, saver)
         # Ids with a call in progress; the event is set when that call ends.
         self._attempts: dict[int, asyncio.Event] = {}
         # The calls that wait for keys or a barrier, by id, each with the scope of its wait.
@@ -96,11 +98,11 @@ class Broadcasts:
             DataLossError: Records contradict each other or the log.
         """
         loaded, saver = await self._store.load(), self._saver
-        self._table.floors = Floors(loaded.floors)
+        self.table.floors = Floors(loaded.floors)
         for tombstone in loaded.tombstones:
-            self._table.add_tombstone(tombstone)
+            self.table.add_tombstone(tombstone)
         for task in loaded.tasks:
-            self._table.add(task)
+            self.table.add(task)
             take_keys_again(self._keys, task)
         await self._append_pending(loaded)
         for task in loaded.tasks:
@@ -109,15 +111,11 @@ class Broadcasts:
         await asyncio.gather(*(saver.saved(task) for task in loaded.tasks))
         self._tasks.keep("broadcasts", saver.sweep())
 
-    def close(self) -> None:
-        """Stop writing records. Called once the owner of the tasks is closed."""
-        self._store.close()
-
     async def _append_pending(self, loaded: LoadedRecords) -> None:
         """Append accepted broadcasts that are missing from the log, each exactly once even across repeated crashes."""
         pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
         logged = self._node.store.rows(LOGGED)
-        ticks = {task: logged.pop(_key_of(task), 0) for task in pending}
+        ticks = {task: logged.pop(task.logged_key, 0) for task in pending}
         self._saver.unneeded = list(logged)
         for task, tick in ticks.items():
             record = task.record
@@ -158,7 +156,7 @@ class Broadcasts:
         async with self._alone(broadcast_id):
             if (known := await self._known(broadcast_id, request)) is not None:
                 return known
-            if broadcast_id <= (floor := self._table.floors.of(request.tenant)):
+            if broadcast_id <= (floor := self.table.floors.of(request.tenant)):
                 raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=floor)
             with self._admission.room_for(request):
                 if request.wait_s or request.barrier_tick:
@@ -166,6 +164,7 @@ class Broadcasts:
                     self._admission.check(request)
                 await self._reach(broadcast_id, request)
                 await self._acquire(broadcast_id, request)
+                await self._let_grow(broadcast_id, request)
                 # Ordering: no await from here on, so a cancelled call cannot leave keys held without a broadcast.
                 live = self._begin(broadcast_id, request)
                 # Subtracted once the message is durable, so broadcasts on their way to the log count.
@@ -209,7 +208,7 @@ class Broadcasts:
             has_ended.set()
 
     async def _known(self, broadcast_id: int, request: BroadcastRequest) -> BroadcastResult | None:
-        live, found = self._live.get(broadcast_id), self._table.find(broadcast_id)
+        live, found = self._live.get(broadcast_id), self.table.find(broadcast_id)
         task = found if live is None else live.task
         if task is None:
             return None
@@ -224,8 +223,8 @@ class Broadcasts:
     def _check_storage(self, broadcast_id: int) -> None:
         """Raise the node's storage failure, if any; its effect is unknown if this broadcast may have been accepted."""
         failure = self._node.admission.failure
-        if failure is not None and (broadcast_id in self._saver.in_doubt or broadcast_id in self._table.open):
-            raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+        if failure is not None and (broadcast_id in self._saver.in_doubt or broadcast_id in self.table.open):
+            raise failure.with_effect(Effect.UNKNOWN)
         self._node.admission.check_storage()
 
     async def _reach(self, broadcast_id: int, request: BroadcastRequest) -> None:
@@ -266,6 +265,14 @@ class Broadcasts:
                 self._saver.release(broadcast_id)
                 raise
 
+    async def _let_grow(self, broadcast_id: int, request: BroadcastRequest) -> None:
+        """Wait, with the keys, while a channel gets vchannels: then it is on those, too. Releases them if it raises."""
+        try:
+            await self._admission.wait_grown(request)
+        except BaseException:
+            self._saver.release(broadcast_id)
+            raise
+
     def _begin(self, broadcast_id: int, request: BroadcastRequest) -> LiveBroadcast:
         """Return the broadcast, which holds its keys and is about to be accepted. Releases the keys if it raises."""
         try:
@@ -297,7 +304,7 @@ class Broadcasts:
             hit(Failpoint.BROADCAST_KEYS_HELD)
             await self._store.accept(task, batch.columns)
             hit(Failpoint.BROADCAST_ACCEPTED)
-            self._table.add(task)
+            self.table.add(task)
             self._node.metrics.broadcasts_accepted.inc()
             tick = await self._append_accepted(live, batch, barrier_tick)
             hit(Failpoint.BROADCAST_APPENDED)
@@ -340,29 +347,19 @@ class Broadcasts:
 
     # -- Inspection ----------------------------------------------------------------------------------------
 
-    def page(
-        self, states: Iterable[BroadcastState], after_id: int, max_count: int
-    ) -> tuple[list[Task | Tombstone], bool]:
-        """Return a page of broadcasts, and whether more exist, see ``BroadcastTable.page``."""
-        return self._table.page(frozenset(states), after_id, max_count)
-
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast, including one that is being accepted; None if the id is unknown."""
         live = self._live.get(broadcast_id)
-        return self._table.find(broadcast_id) if live is None else live.task
-
-    @property
-    def highest_floor(self) -> int:
-        """The greatest forgotten id of any principal."""
-        return self._table.floors.highest
+        return self.table.find(broadcast_id) if live is None else live.task
 
     def describe(self, broadcast_id: int) -> Task | Tombstone:
         """Return a broadcast. Raises BroadcastNotExistError if the id is unknown."""
-        found = self._table.find(broadcast_id)
+        found = self.table.find(broadcast_id)
         if found is None:
             raise BroadcastNotExistError(broadcast_id)
         return found
 
+    @to_its_end
     async def abort(self, broadcast_id: int, reason: str) -> Tombstone:
         """Abort a broadcast durably and return its tombstone. Its keys are released; its message stays in the log.
 
@@ -372,9 +369,6 @@ class Broadcasts:
             BroadcastNotExistError: The id is unknown. Nothing happened.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._abort(broadcast_id, reason))
-
-    async def _abort(self, broadcast_id: int, reason: str) -> Tombstone:
         if (live := self._live.get(broadcast_id)) is not None:
             # An accepted broadcast always reaches the log; it can be aborted only then.
             await asyncio.shield(live.outcome)
@@ -384,7 +378,7 @@ class Broadcasts:
             self._node.admission.check_storage()
             record, is_aborted = found.record, found.mark_aborted(reason, self._saver.now_ms())
             await self._saver.saved(found)
-            tombstone = self._table.find(broadcast_id)
+            tombstone = self.table.find(broadcast_id)
             assert isinstance(tombstone, Tombstone)
             found = tombstone
             if is_aborted:
@@ -398,18 +392,28 @@ class Broadcasts:
 
     def refresh_metrics(self) -> None:
         """Update the metrics that are computed on demand."""
-        metrics, tasks = self._node.metrics, self._table.open.values()
+        metrics, tasks = self._node.metrics, self.table.open.values()
         pending = sum(task.state is BroadcastState.PENDING for task in tasks)
         metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
         metrics.broadcasts_open.labels(BroadcastState.WAIT_ACK).set(len(tasks) - pending)
-        metrics.broadcast_tombstones.set(self._table.finished)
+        metrics.broadcast_tombstones.set(self.table.finished)
         now_ms = self._saver.now_ms()
         oldest_ms = min((task.record.created_ms for task in tasks), default=now_ms)
         metrics.broadcast_oldest_seconds.set(max(0, now_ms - oldest_ms) / 1_000)
         metrics.broadcast_waiters.labels("keys").set(self._keys.waiters)
-        metrics.broadcast_waiters.labels("acks").set(self._saver.waiters - self._keys.waiters)
+        metrics.broadcast_waiters.labels("acks").set(self._saver.waiters_usage.total - self._keys.waiters)
 
-    # -- Destroyed channels --------------------------------------------------------------------------------
+    # -- Channels that grow or are destroyed ---------------------------------------------------------------
+
+    @asynccontextmanager
+    async def growing(self, channels: Sequence[str]) -> AsyncIterator[None]:
+        """Delay broadcasts to channels that get vchannels in this block; enter it once none is in progress.
+
+        Why: a broadcast to a channel is on all vchannels that the channel has at its tick.
+        """
+        with self._admission.growing(channels):
+            await self._settled(set(channels))
+            yield
 
     @asynccontextmanager
     async def leaving(self, channels: Sequence[str]) -> AsyncIterator[None]:
@@ -421,18 +425,22 @@ class Broadcasts:
         going = set(channels)
         self._admission.leaving |= going
         try:
-            for live in list(self._live.values()):
-                if going & live.task.channels:
-                    await live.has_left.wait()
+            await self._settled(going)
             yield
         finally:
             self._admission.leaving -= going
+
+    async def _settled(self, channels: set[str]) -> None:
+        """Wait until the broadcasts that are in progress on channels are in the log, and known to be."""
+        for live in list(self._live.values()):
+            if channels & live.task.channels:
+                await live.has_left.wait()
 
     async def left(self, channels: Sequence[str]) -> None:
         """Acknowledge, durably, for the vchannels of destroyed channels, which no client can acknowledge any more."""
         going = set(channels)
         # Deduplicated: a broadcast may include several of the channels.
-        tasks = list({id(task): task for channel in channels for task in self._table.of_channel(channel)}.values())
+        tasks = list({id(task): task for channel in channels for task in self.table.of_channel(channel)}.values())
         for task in tasks:
             gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
             task.mark_acked(sum(1 << bit for bit in gone), self._saver.now_ms())
@@ -461,10 +469,6 @@ class Broadcasts:
         targets = [target for place in places if (target := self._target(*place)) is not None]
         check_targets(task, len(targets))
         return targets
-
-
-def _key_of(task: Task) -> LoggedKey:
-    return LoggedKey(task.record.vchannel_ids[0], task.record.broadcast_id)
 
 
 def _acquired(conflict: Conflict) -> ResourceAcquiredError:

@@ -128,10 +128,6 @@ class BroadcastRecords:
         if isinstance(pending, Tombstone):
             del self._revisions[broadcast_id]
 
-    def close(self) -> None:
-        """Stop writing. Pending changes that no caller awaits are recovered at the next start."""
-        self._commits.close()
-
     async def forget(self, broadcast_ids: Sequence[int], floors: Mapping[Tenant, int | None]) -> None:
         """Delete at most MAX_FORGOTTEN_AT_ONCE tombstones and write floors, in one commit."""
         changes: list[Change] = [Delete(self._key(each, "tombstone"), None) for each in broadcast_ids]

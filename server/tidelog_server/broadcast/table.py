@@ -11,16 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
+from tidelog_server.broadcast.rows import LoggedKey
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
 from tidelog_server.core.shares import Floors, Shares
 from tidelog_server.core.sorted_names import SortedItems
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.usage import Usage
+
+# Age and number of finished broadcasts that are remembered.
+MAX_TOMBSTONE_AGE_MS: Final = 24 * 60 * 60 * 1_000
+MAX_TOMBSTONES: Final = 8_192
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +63,11 @@ class Task:
         return {name.partition("/")[0] for name in self.record.vchannels}
 
     @property
+    def logged_key(self) -> LoggedKey:
+        """Key of the row that is written with its message."""
+        return LoggedKey(self.record.vchannel_ids[0], self.record.broadcast_id)
+
+    @property
     def is_aligned(self) -> bool:
         """True if there are no pending changes."""
         return self.pending is self.durable
@@ -89,9 +98,14 @@ class Task:
         for position, name in enumerate(self.record.vchannels):
             yield name, bool(acks >> position & 1)
 
-    def positions(self) -> dict[str, int]:
-        """Return the bit number of each vchannel."""
-        return {name: position for position, name in enumerate(self.record.vchannels)}
+    def acks_by_name(self) -> dict[str, int]:
+        """Return the bitmap of each vchannel, and of each channel for all of its vchannels here."""
+        found: dict[str, int] = {}
+        for position, name in enumerate(self.record.vchannels):
+            found[name] = 1 << position
+            channel = name.partition("/")[0]
+            found[channel] = found.get(channel, 0) | 1 << position
+        return found
 
     def _mark(self, progress: Progress, now_ms: int) -> None:
         assert isinstance(self.pending, Progress), "a finished broadcast does not change"
@@ -131,13 +145,14 @@ class BroadcastTable:
     its tenant.
 
     Attributes:
+        open: Unfinished broadcasts by id.
         floors: Greatest forgotten id of each tenant.
         open_usage, vchannels_usage: Number of open broadcasts of each tenant, and of their vchannels.
     """
 
     def __init__(self, floors: Mapping[Tenant, int] = MappingProxyType({})) -> None:
         self.floors = Floors(floors)
-        self._open: dict[int, Task] = {}
+        self.open: dict[int, Task] = {}
         self._tombstones: Shares[int, Tombstone] = Shares()
         # Tombstones whose deletion is not durable yet.
         self._leaving: dict[int, Tombstone] = {}
@@ -147,11 +162,6 @@ class BroadcastTable:
         self._by_channel: dict[str, dict[int, Task]] = {}
         self.open_usage = Usage()
         self.vchannels_usage = Usage()
-
-    @property
-    def open(self) -> Mapping[int, Task]:
-        """Unfinished broadcasts by id."""
-        return self._open
 
     @property
     def tombstones(self) -> Mapping[int, Tombstone]:
@@ -168,17 +178,12 @@ class BroadcastTable:
         """True if there are more than MAX_TOMBSTONES tombstones."""
         return len(self._tombstones) > MAX_TOMBSTONES
 
-    @property
-    def open_vchannels(self) -> int:
-        """Number of vchannels of all open broadcasts together."""
-        return self.vchannels_usage.total
-
     def add(self, task: Task) -> None:
         """Add an open broadcast."""
         broadcast_id = task.record.broadcast_id
-        assert broadcast_id not in self._open
+        assert broadcast_id not in self.open
         assert self.find(broadcast_id) is None
-        self._open[broadcast_id] = task
+        self.open[broadcast_id] = task
         self._open_ids.add(broadcast_id)
         self._count(task, 1)
         for channel in task.channels:
@@ -186,15 +191,15 @@ class BroadcastTable:
 
     def add_tombstone(self, tombstone: Tombstone) -> None:
         """Add a finished broadcast."""
-        assert tombstone.broadcast_id not in self._open
+        assert tombstone.broadcast_id not in self.open
         self._tombstones.put(tombstone.broadcast_id, tombstone, bytes.fromhex(tombstone.tenant))
         self._finished_ids.add(tombstone.broadcast_id)
 
     def discard(self, task: Task) -> None:
         """Remove an open broadcast without a tombstone."""
         broadcast_id = task.record.broadcast_id
-        assert self._open.get(broadcast_id) is task
-        del self._open[broadcast_id]
+        assert self.open.get(broadcast_id) is task
+        del self.open[broadcast_id]
         self._open_ids.discard(broadcast_id)
         self._count(task, -1)
         for channel in task.channels:
@@ -211,7 +216,7 @@ class BroadcastTable:
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast; None if the id is unknown."""
         finished = self._tombstones.get(broadcast_id) or self._leaving.get(broadcast_id)
-        return self._open.get(broadcast_id) or finished
+        return self.open.get(broadcast_id) or finished
 
     def page(
         self, states: frozenset[BroadcastState], after_id: int, max_count: int

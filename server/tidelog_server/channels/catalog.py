@@ -13,22 +13,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from tidelog_server.channels.changes import ChannelChange, Growth
 from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError
-from tidelog_server.core.limits import (
-    MAX_CHANGES_PER_COMMIT,
-    MAX_CHANNELS,
-    MAX_CHANNELS_PER_REQUEST,
-    MAX_VCHANNELS,
-    WHOLE_PERCENT,
-)
-from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
+from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_CHANNELS_PER_REQUEST, WHOLE_PERCENT
+from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put
+
+MAX_CHANNELS: Final = 10_000
+MAX_VCHANNELS: Final = 100_000
 
 ROOT: Final = "tidelog"
 """Prefix of the keys of all records."""
@@ -62,6 +60,7 @@ class NewChannels:
         is_placed: True if a cluster chooses the nodes; False to create the channels on this node.
         tenant: Tenant of the creating principal.
         contents: Journals or mailboxes whose messages the channels will hold; the server names the channels.
+        accepts_any: True to accept existing channels with any number of vchannels.
     """
 
     number: int = 0
@@ -71,6 +70,7 @@ class NewChannels:
     is_placed: bool = True
     tenant: Tenant = NO_TENANT
     contents: tuple[Content, ...] = ()
+    accepts_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class ChannelRecord:
         node_id: Node that owns the channel; empty on a standalone server.
         tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
         content: Journal or mailbox whose messages it holds; None for other channels.
+        growths: When vchannels were added, oldest first.
+        is_growing: True until the groups that are subscribed to its earlier vchannels are subscribed to the added ones.
         revision: Metadata revision of its last change.
     """
 
@@ -102,6 +104,8 @@ class ChannelRecord:
     node_id: str = ""
     tenant: str = ""
     content: Content | None = None
+    growths: tuple[Growth, ...] = ()
+    is_growing: bool = False
     revision: int = field(default=0, compare=False)
 
     @property
@@ -112,6 +116,15 @@ class ChannelRecord:
     def holds(self, kind: ContentKind) -> bool:
         """Return whether it holds messages of a journal, or of a mailbox."""
         return self.content is not None and self.content.kind is kind
+
+    def grown(self, tick: Tick, vchannel_ids: Iterable[int]) -> "ChannelRecord":
+        """Return the record with further vchannels, whose messages have ticks above ``tick``."""
+        return replace(
+            self,
+            vchannel_ids=(*self.vchannel_ids, *vchannel_ids),
+            growths=(*self.growths, Growth(tick, len(self.vchannel_ids))),
+            is_growing=True,
+        )
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
@@ -129,6 +142,10 @@ class ChannelRecord:
             fields["tenant"] = self.tenant
         if self.content is not None:
             fields[self.content.kind.value] = self.content.name
+        if self.growths:
+            fields["growths"] = self.growths
+        if self.is_growing:
+            fields["is_growing"] = True
         return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
@@ -142,6 +159,7 @@ class ChannelRecord:
                 fields["retention"] = Retention(**fields["retention"])
             if "cuts" in fields:
                 fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
+            fields["growths"] = tuple(Growth(*each) for each in fields.get("growths", ()))
             bytes.fromhex(fields.get("tenant", ""))
             fields["content"] = _content(fields)
             return cls(**fields, revision=revision)
@@ -192,12 +210,15 @@ class Catalog(RecordTable[ChannelRecord]):
     Attributes:
         own, foreign: Records of this node, and of all other nodes, including channels that are being destroyed.
         channels_of, vchannels_of: Number of channels and vchannels of each node that has any.
+        oracle_key: Key of the tick oracle's bound.
     """
 
     def __init__(self, metadata: MetadataStore, root: str, node_id: str = "") -> None:
         prefix = f"{root}/channel/"
         super().__init__(metadata, prefix, lambda name, *stored: ChannelRecord.decode(prefix + name, *stored))
-        self._root = root
+        self.oracle_key = f"{root}/timestamp"
+        self._vchannel_id_key = f"{root}/next_vchannel_id"
+        self._channel_number_key = f"{root}/next_channel_number"
         self._node_id = node_id
         self.own: dict[str, ChannelRecord] = {}
         self.foreign: dict[str, ChannelRecord] = {}
@@ -207,11 +228,6 @@ class Catalog(RecordTable[ChannelRecord]):
         self._counters: dict[str, tuple[int, int]] = {}
         self.channels_of: Counter[str] = Counter()
         self.vchannels_of: Counter[str] = Counter()
-
-    @property
-    def oracle_key(self) -> str:
-        """Key of the tick oracle's bound."""
-        return f"{self._root}/timestamp"
 
     async def open(self) -> None:
         """Load all records. Raises DataLossError if one is unreadable."""
@@ -228,14 +244,14 @@ class Catalog(RecordTable[ChannelRecord]):
         record = self.own.get(channel)
         return NO_TENANT if record is None else bytes.fromhex(record.tenant)
 
-    def loads(self) -> dict[str, int]:
-        """Return the number of vchannels of this node and of each other node that has any."""
-        return {self._node_id: 0, **self.vchannels_of}
-
     async def refresh(self, names: Sequence[str]) -> None:
         """Reload the counters and the records of ``names`` after a conflict."""
         await self._read_counters()
         await super().refresh(names)
+
+    async def refresh_foreign(self, names: Sequence[str]) -> None:
+        """Reload those records of ``names`` that another node may have changed."""
+        await super().refresh([name for name in names if name in self.foreign])
 
     async def create(
         self,
@@ -271,7 +287,8 @@ class Catalog(RecordTable[ChannelRecord]):
         assert 0 < vchannels
         assert len(set(names)) == len(names)
         nodes = nodes or [self._node_id] * count
-        self._check_room(nodes.count(self._node_id), vchannels, new.tenant, percent)
+        here = nodes.count(self._node_id)
+        self._check_room(here, here * vchannels, new.tenant, percent)
         (first_id, id_revision) = self._counters[self._vchannel_id_key]
         (number, number_revision) = self._counters[self._channel_number_key]
         next_id = first_id + vchannels * count
@@ -302,18 +319,48 @@ class Catalog(RecordTable[ChannelRecord]):
 
     async def mark_destroying(self, names: Sequence[str]) -> list[ChannelRecord]:
         """Mark channels as being destroyed; durable, all or none."""
-        return await self._replace([replace(self.own[name], is_destroying=True) for name in names])
+        await self._replace([replace(self.own[name], is_destroying=True) for name in names])
+        return [self.own[name] for name in names]
 
-    async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelRecord]:
-        """Change settings of existing channels; durable, all or none.
+    async def alter(self, names: Sequence[str], change: ChannelChange, tick: Tick, *, percent: int) -> None:
+        """Change settings of existing channels, and add vchannels; durable, all or none.
+
+        Args:
+            names: Names of channels of this node.
+            change: The change.
+            tick: A tick that no message on the added vchannels reaches.
+            percent: Bounds the share of a principal.
 
         Raises:
-            InvalidRequestError: The new settings of a channel contradict each other. Nothing happened.
+            InvalidRequestError: The new settings of a channel contradict each other, or vchannels cannot be added to
+                it. Nothing happened.
+            RateLimitRejectedError: The node would have too many vchannels, or a principal more than its share. Nothing
+                happened.
+            RevisionConflictError: Another node was faster. Nothing happened.
         """
-        records = [replace(self.own[name], retention=change.applied_to(self.own[name].retention)) for name in names]
-        for record in records:
+        olds = [self.own[name] for name in names]
+        added = {old.name: change.added_to(old.name, len(old.vchannel_ids), old.content_name) for old in olds}
+        self._check_growth(added, percent)
+        next_id, id_revision = self._counters[self._vchannel_id_key]
+        records = []
+        for old in olds:
+            record = replace(old, retention=change.retention.applied_to(old.retention))
             record.retention.check(record.name)
-        return await self._replace(records)
+            if count := added[old.name]:
+                record = record.grown(tick, range(next_id, next_id + count))
+                next_id += count
+            records.append(record)
+        changed = [record for record, old in zip(records, olds, strict=True) if record != old]
+        if not any(added.values()):
+            if changed:
+                await self._replace(changed)
+            return
+        counter = Put(self._vchannel_id_key, str(next_id).encode(), id_revision)
+        self._counters[self._vchannel_id_key] = (next_id, await self._replace(changed, [counter]))
+
+    async def finish_growth(self, records: Sequence[ChannelRecord]) -> None:
+        """Note that the vchannels of grown channels are all open, and their groups subscribed; durable."""
+        await self._replace([replace(record, is_growing=False) for record in records])
 
     async def add_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
         """Persist cuts past consumer groups, by index of the vchannel."""
@@ -327,17 +374,20 @@ class Catalog(RecordTable[ChannelRecord]):
         for name in names:
             self.forget(name)
 
-    async def _replace(self, records: list[ChannelRecord]) -> list[ChannelRecord]:
-        """Replace records of existing channels; durable, all or none."""
-        changes = [Put(self.key(record.name), record.encode(), record.revision) for record in records]
-        return self._stored(records, await self._metadata.commit(changes))
+    async def _replace(self, records: list[ChannelRecord], also: Sequence[Change] = ()) -> int:
+        """Replace records of existing channels; durable, all or none. Returns the revision."""
+        changes = [*(Put(self.key(record.name), record.encode(), record.revision) for record in records), *also]
+        revision = await self._metadata.commit(changes)
+        self._stored(records, revision)
+        return revision
 
-    def _stored(self, records: Iterable[ChannelRecord], revision: int) -> list[ChannelRecord]:
-        """Note that records were stored at ``revision``, and return them with it."""
-        stored = [replace(record, revision=revision) for record in records]
-        for record in stored:
+    def _stored(self, records: list[ChannelRecord], revision: int) -> list[ChannelRecord]:
+        """Note that new records were stored at ``revision``, and return them with it."""
+        for record in records:
+            # In place, because the caller alone has them yet: a copy takes longer than the rest of this.
+            object.__setattr__(record, "revision", revision)
             self.learn(record)
-        return stored
+        return records
 
     def learn(self, record: ChannelRecord) -> None:
         """Note a record that is stored."""
@@ -384,20 +434,22 @@ class Catalog(RecordTable[ChannelRecord]):
             found = await self._metadata.get(key)
             self._counters[key] = (int(found.value), found.revision) if found else (1, 0)
 
+    def _check_growth(self, added: Mapping[str, int], percent: int) -> None:
+        """Raise RateLimitRejectedError unless channels may get these numbers of vchannels."""
+        of_tenants: Counter[Tenant] = Counter()
+        for name, count in added.items():
+            of_tenants[self.tenant_of(name)] += count
+        self._check_room(0, of_tenants.total(), NO_TENANT, percent)
+        for tenant, count in of_tenants.items():
+            self._check_room(0, count, tenant, percent)
+
     def _check_room(self, channels: int, vchannels: int, tenant: Tenant, percent: int) -> None:
         for unit, usage, amount, maximum in (
             ("channels", self._channels_usage, channels, MAX_CHANNELS),
-            ("vchannels", self._vchannels_usage, channels * vchannels, MAX_VCHANNELS),
+            ("vchannels", self._vchannels_usage, vchannels, MAX_VCHANNELS),
         ):
-            usage.check(
-                tenant, amount, maximum, percent, unit=unit, name=unit,
-                full=f"the node would have {{total}} {unit}, at most {{maximum}} are allowed: destroy some first",
-            )  # fmt: skip
-
-    @property
-    def _vchannel_id_key(self) -> str:
-        return f"{self._root}/next_vchannel_id"
-
-    @property
-    def _channel_number_key(self) -> str:
-        return f"{self._root}/next_channel_number"
+            if amount:
+                usage.check(
+                    tenant, amount, maximum, percent, unit=unit, name=unit,
+                    full=f"the node would have {{total}} {unit}, at most {{maximum}} are allowed: destroy some first",
+                )  # fmt: skip

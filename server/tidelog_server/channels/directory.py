@@ -20,7 +20,7 @@ class Directory:
         logs: Open channels of this node.
         changes: Serialises trims and changes of the catalog; appends and scans never take it.
         ownership: Owners of channels; set when the node opens.
-        names: Names of all nodes' channels.
+        names: Names of all nodes' channels; those of other nodes are added by the caller.
     """
 
     def __init__(self, node: LogNode) -> None:
@@ -31,7 +31,10 @@ class Directory:
         self.names = SortedNames()
 
     def add(self, record: ChannelRecord) -> ChannelLog:
-        """Open the log of a channel of this node whose vchannels exist in the store."""
+        """Open the log of a channel of this node, or its added vchannels; all are in the store."""
+        if (known := self.logs.get(record.name)) is not None:
+            self._node.extend(known, record.vchannel_ids[len(known.vchannels) :])
+            return known
         # Another node may have created it: no message and no watermark of a channel precedes its creation.
         self._node.shared.oracle.leave_behind(record.created_tick)
         log = self.logs[record.name] = self._node.add(record.name, record.vchannel_ids, record.created_tick)
@@ -43,22 +46,18 @@ class Directory:
         self.names.discard(name)
         return self.logs.pop(name)
 
-    def add_foreign(self, name: str) -> None:
-        """List a channel that another node owns."""
-        self.names.add(name)
-
     def list_again(self, foreign: Iterable[str]) -> None:
         """List the open channels and those of other nodes, ``foreign``, and no others."""
         self.names = SortedNames((*self.logs, *foreign))
 
-    def check_exist(self, names: Sequence[str]) -> None:
+    def check_exist(self, names: Sequence[str], *, ignore_missing: bool = False) -> None:
         """Raise ChannelNotExistError, which names all missing channels, if any does not exist.
 
-        Raises NotOwnerError if another node owns one.
+        Raises NotOwnerError if another node owns one, also with ``ignore_missing``.
         """
         for name in names:
             self.ownership.check_here(name, name)
-        if missing := self.missing(names):
+        if not ignore_missing and (missing := self.missing(names)):
             raise ChannelNotExistError.of(missing)
 
     def missing(self, names: Sequence[str]) -> list[str]:
@@ -80,12 +79,21 @@ class Directory:
         if parsed.index is None:
             if count > 1:
                 raise InvalidRequestError(
-                    f"'{name}' has {count} vchannels: name one, '{name}/0' to '{name}/{count - 1}'", field="vchannel"
-                )
+                    f"'{name}' has {count} vchannels: name one, '{name}/0' to '{name}/{count - 1}'",
+                    field="vchannel", name=name, vchannels=count,
+                )  # fmt: skip
             return Place(log, log.vchannels[0])
         if parsed.index >= count:
             raise ChannelNotExistError(name, f"does not exist: '{parsed.channel}' has vchannels 0 to {count - 1}")
         return Place(log, log.vchannels[parsed.index])
+
+    def find_all(self, name: str) -> list[Place]:
+        """As ``find``, but the name of a channel stands for all vchannels that it has now."""
+        parsed = parse_vchannel_name(name)
+        if parsed.index is not None:
+            return [self.find(name)]
+        log = self._log_of(parsed.channel, name)
+        return [Place(log, vchannel) for vchannel in log.vchannels]
 
     def find_to_read(self, name: str) -> Place:
         """As ``find``; ``name`` may also be a system channel, or that of a mailbox."""
@@ -101,9 +109,7 @@ class Directory:
 
     def _log_of(self, channel: str, name: str) -> ChannelLog:
         """Return the log of ``channel``; ``name`` is the requested name, for errors. Raises as ``find``."""
-        lease = self._node.admission.lease
-        if lease is not None:
-            lease.check()
+        self._node.admission.check_lease()
         log = self.logs.get(channel)
         if log is None:
             self.ownership.check_here(channel, name)

@@ -33,7 +33,11 @@ class ContentRecords(Protocol):
 
 
 class Orphans:
-    """The channels of this node, with contents of one kind, whose contents were deleted. Lives on the event loop."""
+    """The channels of this node, with contents of one kind, whose contents were deleted. Lives on the event loop.
+
+    Attributes:
+        may_exist: Set to make ``run`` look for orphans, because a record was deleted.
+    """
 
     def __init__(
         self, kind: ContentKind, records: ContentRecords, channels: Catalog, directory: Directory, lifecycle: Lifecycle
@@ -43,18 +47,14 @@ class Orphans:
         self._channels = channels
         self._directory = directory
         self._lifecycle = lifecycle
-        self._may_exist = asyncio.Event()
-        lifecycle.on_opened[kind] = self._may_exist.set
-
-    def may_exist(self) -> None:
-        """Make ``run`` look for orphans: a record was deleted."""
-        self._may_exist.set()
+        self.may_exist = asyncio.Event()
+        lifecycle.on_opened[kind] = self.may_exist.set
 
     async def run(self) -> None:
         """Destroy channels whose contents other nodes delete. Never returns."""
         while True:
-            await self._may_exist.wait()
-            self._may_exist.clear()
+            await self.may_exist.wait()
+            self.may_exist.clear()
             await self.try_to_destroy()
 
     async def try_to_destroy(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -12,8 +11,6 @@ from tidelog_server.channels.catalog import Catalog, ChannelRecord
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.nodes import ChannelOwner, Node
-from tidelog_server.core.recent_changes import RecentChanges
-from tidelog_server.core.sorted_names import SortedNames
 
 _NOTIFY_WITHIN_S: Final = 2.0
 _log = structlog.get_logger()
@@ -60,10 +57,14 @@ class Membership(Protocol):
 
 
 class Ownership:
-    """Maps channels to the nodes that own them. A standalone server owns every channel."""
+    """Maps channels to the nodes that own them. A standalone server owns every channel.
+
+    Attributes:
+        catalog: The records of channels.
+    """
 
     def __init__(self, catalog: Catalog, cluster: Membership | None) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._cluster = cluster
         # Shared by all watches: an object for each of thousands of channels, for each watch, would be gigabytes.
         self._owners: dict[str, ChannelOwner] = {}
@@ -82,20 +83,20 @@ class Ownership:
         """Raise NotOwnerError if another node owns ``channel``; ``name`` is the requested name, for the error."""
         if self._cluster is None:
             return
-        record = self._catalog.foreign.get(channel)
+        record = self.catalog.foreign.get(channel)
         if record is not None:
             owner = self._cluster.owner(channel, record.node_id)
             raise NotOwnerError(name, node_id=owner.node_id, address=owner.address, term=owner.term)
 
     def owner(self, channel: str) -> ChannelOwner | None:
         """Return the owner of a channel; None if the channel does not exist."""
-        record = self._catalog.records.get(channel)
+        record = self.catalog.records.get(channel)
         if record is None or record.is_destroying:
             self._owners.pop(channel, None)
             return None
         owner = ChannelOwner(channel, "") if self._cluster is None else self._cluster.owner(channel, record.node_id)
         if self._owners.get(channel) != owner:
-            if len(self._owners) > len(self.names):
+            if len(self._owners) > len(self.catalog.names):
                 # Most are of channels that were destroyed.
                 self._owners.clear()
             self._owners[channel] = owner
@@ -105,8 +106,8 @@ class Ownership:
         """Return the node id for each of ``channels`` new channels; empty on a standalone server."""
         if self._cluster is None:
             return []
-        loads = self._catalog.loads()
-        return place({node_id: loads.get(node_id, 0) for node_id in self._cluster.nodes}, channels, vchannels)
+        loads = self.catalog.vchannels_of
+        return place({node_id: loads[node_id] for node_id in self._cluster.nodes}, channels, vchannels)
 
     async def notify(self, records: Sequence[ChannelRecord]) -> None:
         """Notify the other nodes of new channels.
@@ -133,30 +134,12 @@ class Ownership:
     @property
     def version(self) -> int:
         """A number that is incremented whenever an owner may have changed."""
-        return self.changes.version + self.nodes_version
+        return self.catalog.version + self.nodes_version
 
     @property
     def nodes_version(self) -> int:
         """A number that is incremented whenever the owners of all channels may have changed."""
         return 0 if self._cluster is None else self._cluster.version
-
-    @property
-    def changes(self) -> RecentChanges:
-        """The channels whose records changed lately."""
-        return self._catalog.changes
-
-    @property
-    def names(self) -> SortedNames:
-        """The channels of all nodes."""
-        return self._catalog.names
-
-    def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """Return the number of channels and the number of vchannels of each node."""
-        return self._catalog.channels_of, self._catalog.vchannels_of
-
-    def foreign(self) -> Mapping[str, ChannelRecord]:
-        """Return the records of channels of other nodes."""
-        return self._catalog.foreign
 
 
 def place(loads: Mapping[str, int], channels: int, vchannels: int) -> list[str]:

@@ -6,10 +6,11 @@ chunks are read only where something is due.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -18,12 +19,16 @@ from tidelog_server.channels.catalog import Catalog, ChannelRecord
 from tidelog_server.channels.retention_plan import TrimCut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.core.limits import CHUNK_BYTES, MAX_AHEAD_CHANNELS
+from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.log_store import VchannelTail
+
+# Channels ahead of the wall clock that a line of the log or the metric names.
+MAX_AHEAD_CHANNELS: Final = 100
 
 DEFAULT_CHECK_INTERVAL_MS: Final = 10_000
 # Between two full checks, a check follows appends: at most this often, and after this number of bytes.
@@ -33,6 +38,8 @@ _CHECK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
 _GROWTH_SHARE: Final = 32
 # Finding due channels takes at most 1/20 of the time.
 _BUSY_SHARE: Final = 20
+# Vchannels that are trimmed in one write, for which appends wait.
+_TRIMS_AT_ONCE: Final = 64
 # Ticks of other nodes and bursts of appends may lie ahead of the wall clock by less.
 _AHEAD_MS: Final = 5_000
 _log = structlog.get_logger()
@@ -47,12 +54,14 @@ class _Watched:
     """A channel with retention settings.
 
     Attributes:
+        vchannels: The vchannels of ``log`` when its watch began; another watch begins when some are added.
         checked_bytes: Size after the last check, in bytes.
         not_before_ms: Time before which no message is too old, in milliseconds since the epoch.
     """
 
     log: ChannelLog
     retention: Retention
+    vchannels: Sequence[VchannelLog]
     checked_bytes: int = 0
     not_before_ms: int = 0
 
@@ -66,6 +75,18 @@ class _Verdict:
     not_before_ms: int
 
 
+class _Planned(NamedTuple):
+    """A cut of one vchannel of a channel."""
+
+    watched: _Watched
+    cut: TrimCut
+
+    @property
+    def vchannel(self) -> VchannelLog:
+        """The vchannel."""
+        return self.watched.vchannels[self.cut.index]
+
+
 class Retainer:
     """Keeps channels within their bounds. Lives on the event loop; ``run`` is its task.
 
@@ -74,7 +95,7 @@ class Retainer:
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, readers: Executor, changes: asyncio.Lock) -> None:
-        """``changes`` serialises changes of the catalog; it is held for one trim at a time."""
+        """``changes`` serialises changes of the catalog; it is held for one write of trims at a time."""
         self._node = node
         self._tasks = tasks
         self._readers = readers
@@ -97,7 +118,7 @@ class Retainer:
         """Keep a channel within the bounds of its record from now on; call again after they changed."""
         self._watched.pop(record.name, None)
         if record.retention != KEEP_FOR_EVER:
-            self._watched[record.name] = _Watched(log, record.retention)
+            self._watched[record.name] = _Watched(log, record.retention, tuple(log.vchannels))
 
     def forget(self, name: str) -> None:
         """Stop retention of a channel."""
@@ -129,16 +150,26 @@ class Retainer:
                 _log.warning("retention_postponed", problem=error.message)
                 continue
             pause_s = max(min(check_interval_s, _MAX_PAUSE_S), _BUSY_SHARE * (clock.monotonic_s() - begin_s))
+            planned: list[_Planned] = []
             for watched in due:
-                try:
-                    await self._check(watched)
-                except DataLossError as error:
-                    # Damaged data must not be trimmed: stop retention of this channel until the next start, which
-                    # will refuse the store. Retention of other channels continues.
-                    self.forget(watched.log.name)
-                    _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
-                except StorageUnreadableError as error:
-                    _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
+                with self._met(watched):
+                    planned += [_Planned(watched, cut) for cut in await self._check(watched)]
+            while planned:
+                await self._trim_together(planned[:_TRIMS_AT_ONCE])
+                del planned[:_TRIMS_AT_ONCE]
+
+    @contextmanager
+    def _met(self, watched: _Watched) -> Iterator[None]:
+        """Log what the check or the trim of a channel meets; retention of other channels continues."""
+        try:
+            yield
+        except DataLossError as error:
+            # Damaged data must not be trimmed: stop retention of this channel until the next start, which will refuse
+            # the store.
+            self.forget(watched.log.name)
+            _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
+        except StorageUnreadableError as error:
+            _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
 
     def _tell_ahead(self, found: Mapping[str, float]) -> None:
         """Export the channels whose messages lie ahead of the wall clock, and log those that are new."""
@@ -153,24 +184,23 @@ class Retainer:
                 "start of the server: messages appended before that go later than retention.age_ms states",
             )  # fmt: skip
 
-    async def _check(self, watched: _Watched) -> None:
-        pinned = [self._pinned_tick(vchannel.name) for vchannel in watched.log.vchannels]
+    async def _check(self, watched: _Watched) -> Sequence[TrimCut]:
+        """Return what to delete of a channel; its losses are persisted."""
+        pinned = [self._pinned_tick(vchannel.name) for vchannel in watched.vchannels]
         if self._watched.get(watched.log.name) is not watched:
-            return
+            return ()
         cuts = dict(self._catalog.own[watched.log.name].cuts)
         try:
             verdict = await self._on_reader(self._judge, watched, pinned, cuts)
         except KeyError:
             # The channel was destroyed during the check.
             assert watched.log.is_closed
-            return
+            return ()
         watched.checked_bytes, watched.not_before_ms = verdict.bytes_left, verdict.not_before_ms
         # Ordering: losses are persisted before anything is deleted, so that no crash hides a loss.
         if not verdict.cuts or not await self._tasks.finish(self._persist_losses(watched, verdict.cuts, pinned)):
-            return
-        for cut in verdict.cuts:
-            await self._tasks.finish(self._trim(watched.log.vchannels[cut.index], watched, cut))
-        self._on_trimmed()
+            return ()
+        return verdict.cuts
 
     async def _persist_losses(
         self, watched: _Watched, cuts: Sequence[TrimCut], pinned: Sequence[tuple[int, str] | None]
@@ -190,7 +220,7 @@ class Retainer:
                     messages=cut.lost_messages, size_bytes=cut.lost_bytes, until_tick=cut.tick, group=pin[1]
                 )
                 _log.warning(
-                    "retention_cut_past_group", vchannel=watched.log.vchannels[cut.index].name, group=pin[1],
+                    "retention_cut_past_group", vchannel=watched.vchannels[cut.index].name, group=pin[1],
                     group_next_tick=pin[0], until_tick=cut.tick, messages=cut.lost_messages, bytes=cut.lost_bytes,
                     hard_bytes=watched.retention.hard_bytes,
                 )  # fmt: skip
@@ -200,26 +230,55 @@ class Retainer:
                 await self._catalog.add_cuts(name, losses)
             return True
 
-    async def _trim(self, vchannel: VchannelLog, watched: _Watched, cut: TrimCut) -> None:
+    async def _trim_together(self, planned: Sequence[_Planned]) -> None:
+        """Trim in one write; if one of the channels is damaged, each channel in its own."""
+        channels = list(dict.fromkeys(each.watched for each in planned))
+        if len(channels) == 1:
+            with self._met(channels[0]):
+                await self._tasks.finish(self._trim(planned))
+        else:
+            try:
+                await self._tasks.finish(self._trim(planned))
+            except (DataLossError, StorageUnreadableError):
+                for watched in channels:
+                    await self._trim_together([each for each in planned if each.watched is watched])
+        self._on_trimmed()
+
+    async def _trim(self, planned: Sequence[_Planned]) -> None:
         node = self._node
         async with self._changes:
-            if self._watched.get(watched.log.name) is not watched:
-                return  # Destroyed or altered since: the decision is based on outdated settings.
-            tick = min(cut.tick, vchannel.durable_tick + 1)
-            if not cut.is_past_pin and (pin := self._pinned_tick(vchannel.name)) is not None:
-                tick = min(tick, pin[0])
-            if tick <= vchannel.trim_tick:
+            ticks = {each.vchannel: tick for each in planned if (tick := self._tick_of(each)) is not None}
+            if not ticks:
                 return
-            # Ordering: set the trim tick before submitting the trim, so that groups that subscribe or seek from here on
-            # are refused positions that are about to be deleted.
-            vchannel.trim_tick = Tick(tick)
-            before = node.store.tail(vchannel.vchannel_id)
-            tail = await node.committer.run(lambda: node.store.trim(vchannel.vchannel_id, tick))
-            assert before.trim_tick <= tail.trim_tick
-            vchannel.trim_tick = tail.trim_tick
-        node.metrics.retention_messages.inc(tail.trimmed_messages - before.trimmed_messages)
-        node.metrics.retention_bytes.inc(tail.trimmed_bytes - before.trimmed_bytes)
-        _log.debug("retention_trimmed", vchannel=vchannel.name, trim_tick=tail.trim_tick)
+            before: dict[VchannelLog, VchannelTail] = {}
+            for vchannel, tick in ticks.items():
+                # Ordering: set the trim tick before submitting the trim, so that groups that subscribe or seek from
+                # here on are refused positions that are about to be deleted.
+                vchannel.trim_tick = max(vchannel.trim_tick, tick)
+                before[vchannel] = node.store.tail(vchannel.vchannel_id)
+            before_ticks = {vchannel.vchannel_id: tick for vchannel, tick in ticks.items()}
+            tails = await node.committer.run(lambda: node.store.trim_all(before_ticks))
+            for vchannel in ticks:
+                tail = tails[vchannel.vchannel_id]
+                assert before[vchannel].trim_tick <= tail.trim_tick
+                vchannel.trim_tick = tail.trim_tick
+        for vchannel, earlier in before.items():
+            tail = tails[vchannel.vchannel_id]
+            node.metrics.retention_messages.inc(tail.trimmed_messages - earlier.trimmed_messages)
+            node.metrics.retention_bytes.inc(tail.trimmed_bytes - earlier.trimmed_bytes)
+            _log.debug("retention_trimmed", vchannel=vchannel.name, trim_tick=tail.trim_tick)
+
+    def _tick_of(self, planned: _Planned) -> Tick | None:
+        """Return up to which tick to trim a vchannel now; None if there is nothing to trim."""
+        watched, cut = planned
+        if self._watched.get(watched.log.name) is not watched:
+            return None  # Destroyed or altered since: the decision is based on outdated settings.
+        vchannel = planned.vchannel
+        tick = min(cut.tick, vchannel.durable_tick + 1)
+        if not cut.is_past_pin and (pin := self._pinned_tick(vchannel.name)) is not None:
+            tick = min(tick, pin[0])
+        # As of the store: a trim that failed has raised that of the vchannel.
+        return Tick(tick) if self._node.store.tail(vchannel.vchannel_id).trim_tick < tick else None
 
     # -- On a reader's thread ------------------------------------------------------------------------------
 
@@ -230,7 +289,7 @@ class Retainer:
         for watched in candidates:
             if watched.retention.age_ms:
                 newest = max(
-                    (each.durable_tick for each in watched.log.vchannels if each.trim_tick <= each.durable_tick),
+                    (each.durable_tick for each in watched.vchannels if each.trim_tick <= each.durable_tick),
                     default=NO_TICK,
                 )
                 if (ahead_ms := physical_ms(newest) - now_ms) >= _AHEAD_MS:
@@ -245,7 +304,7 @@ class Retainer:
     def _is_due(self, watched: _Watched, now_ms: int, *, is_full: bool) -> bool:
         store, retention = self._node.store, watched.retention
         try:
-            tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.log.vchannels]
+            tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.vchannels]
         except KeyError:
             return False  # It is being destroyed.
         bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
@@ -267,7 +326,7 @@ class Retainer:
         now_ms = self._node.shared.clock.wall_ms()
         expired_tick = self._times.expired_tick(now_ms - retention.age_ms) if retention.age_ms else NO_TICK
         # Ordering: tails before chunks, see VchannelView.
-        tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.log.vchannels]
+        tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.vchannels]
         bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
         over_bytes = bytes_over(retention, bytes_left)
         views = [
@@ -277,7 +336,7 @@ class Retainer:
                 pin and pin[0],
                 cuts[index].until_tick if index in cuts else NO_TICK,
             )
-            for index, (vchannel, tail, pin) in enumerate(zip(watched.log.vchannels, tails, pinned, strict=True))
+            for index, (vchannel, tail, pin) in enumerate(zip(watched.vchannels, tails, pinned, strict=True))
         ]
         planned = plan_cuts(retention, views, expired_tick)
         oldest_ms = min(

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from tidelog_server.core.retention import Retention
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.storage.log_store import Chunk, VchannelTail
+from tidelog_server.storage.format.codec import ChunkRow
+from tidelog_server.storage.log_store import VchannelTail
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class VchannelView:
     """
 
     tail: VchannelTail
-    chunks: Sequence[Chunk]
+    chunks: Sequence[ChunkRow]
     pinned_tick: int | None = None
     reported_tick: int = NO_TICK
 

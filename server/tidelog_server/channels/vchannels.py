@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from tidelog_server.channels.directory import Directory
+from tidelog_server.channels.opened_windows import opened_windows
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import FencingTokenMismatchError
-from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.names import is_system_channel
-from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
+from tidelog_server.core.producers import ProducerWindow
 from tidelog_server.core.ticks import Tick, compose
-from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.scan.scanner import Scanner, ScanPlan, ScanSource
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.log.scan.scanner import Scanner, ScanParameters, ScanSource
+from tidelog_server.runtime.tasks import TaskOwner, to_its_end
 
 
 class Vchannels:
@@ -26,7 +25,7 @@ class Vchannels:
         self._directory = directory
         self._readers = readers
 
-    def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan, reader: str = "") -> Scanner:
+    def scanner(self, sources: Sequence[ScanSource], plan: ScanParameters, reader: str = "") -> Scanner:
         """Return a scanner over this node's vchannels; its memory is charged to ``reader``, or if empty to the node."""
         memory = self._node.read_budget.memory(reader)
         return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan, memory=memory)
@@ -55,8 +54,10 @@ class Vchannels:
 
     async def open_producer(
         self, name: str, producer_id: str, tenant: Tenant = NO_TENANT, *, accept_forgotten: bool = False
-    ) -> ProducerWindow:
-        """Open a producer on a vchannel, durably: increment its epoch, and return its resulting window.
+    ) -> list[ProducerWindow]:
+        """Open a producer durably: increment its epoch, and return its resulting windows, on each of its vchannels.
+
+        ``name`` is a vchannel, or a channel: then those of its first opening, see ``opened_windows``.
 
         From the call on, appends of older epochs are refused, which fences the process that used the producer before;
         appends accepted before are durable when this returns. Cancelling does not stop it.
@@ -64,18 +65,24 @@ class Vchannels:
         Raises:
             ProducerForgottenError: The producer is unknown and may have been evicted, and ``accept_forgotten`` is not
                 set. Nothing happened.
+            InvalidRequestError: It was opened in another way before. Nothing happened.
         """
         self._node.admission.check_storage()
-        _, vchannel = self._directory.find(name)
-        producers, key = self._node.shared.producers, (vchannel.vchannel_id, producer_id)
-        if not accept_forgotten and producers.may_be_forgotten(key):
-            raise ProducerForgottenError(vchannel=vchannel.name, producer_id=producer_id)
+        vchannels = [place.vchannel for place in self._directory.find_all(name)]
+        producers = self._node.shared.producers
+        keys = [(vchannel.vchannel_id, producer_id) for vchannel in vchannels]
         # Ordering: raised in memory and submitted in one step of the event loop. An append that was accepted before is
         # written before these rows, and an append of an older epoch is refused from here on.
-        window = (producers.window(key) or UNKNOWN_PRODUCER).opened(tenant)
-        await self._tasks.finish(self._node.committer.submit_rows(producers.put(key, window)))
-        return window
+        windows = opened_windows(
+            [vchannel.name for vchannel in vchannels], producer_id, [producers.window(key) for key in keys], tenant,
+            [not accept_forgotten and producers.may_be_forgotten(key) for key in keys],
+            is_channel="/" not in name, accept_forgotten=accept_forgotten,
+        )  # fmt: skip
+        rows = [row for key, window in zip(keys, windows, strict=False) for row in producers.put(key, window)]
+        await self._tasks.finish(self._node.committer.submit_rows(rows))
+        return windows
 
+    @to_its_end
     async def trim(
         self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_system: bool = False
     ) -> Tick:
@@ -91,9 +98,6 @@ class Vchannels:
         log, vchannel = self._directory.find_to_read(name) if is_system else self._directory.find(name)
         if before_ms is not None:
             before_tick = compose(before_ms)
-        return await self._tasks.finish(self._trim(log, vchannel, before_tick))
-
-    async def _trim(self, log: ChannelLog, vchannel: VchannelLog, before_tick: int | None) -> Tick:
         async with self._directory.changes:
             log.check_open()
             # Ordering: trim durable messages only, so that an append in flight is not half trimmed.

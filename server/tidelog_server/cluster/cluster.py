@@ -6,28 +6,32 @@ Keys under the root (see docs/reference/format.md)::
     <root>/node/<node id>   a node's registration, under a lease; its creation revision is the node's term
     <root>/leader           the node that hands out ticks, under the same lease
     <root>/timestamp        the oracle's bound, as on a single node
+
+Of processes without a node, see ``log_records``.
 """
 
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
-from tidelog_server.cluster.session import Session
+from tidelog_server.channels.ownership import PeerCalls
+from tidelog_server.cluster.log_records import StandbyRecord, standby_key, update_known
+from tidelog_server.cluster.node_import import ImportOpenError, import_key
+from tidelog_server.cluster.session import Session, node_key
+from tidelog_server.cluster.terms import Terms
 from tidelog_server.cluster.ticks import ClusterOracle
 from tidelog_server.core.errors import DataLossError, Effect
-from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError, OwnershipLostError
 from tidelog_server.core.limits import LEASE_HELD_PART, MAX_NODES, TICK_SAVE_AHEAD_MS
-from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord
+from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord, NodeTerm
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.oracle import TickOracle
-from tidelog_server.metadata.store import Put, RevisionConflictError, SharedMetadataStore, Watched
+from tidelog_server.metadata.store import Put, RevisionConflictError, Versioned, Watched
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.format.cluster_file import ClusterIdentity, read_identity, write_identity
@@ -38,97 +42,99 @@ _LOOK_AGAIN_S: Final = 0.5
 _log = structlog.get_logger()
 
 
-class Peers(Protocol):
+class Peers(PeerCalls, Protocol):
     """Calls to other nodes. Each raises a TidelogServerError: the other node's error, or that it does not answer."""
 
-    async def allocate_ticks(self, address: str, count: int) -> int:
-        """Return the first of ``count`` consecutive ticks from the leader."""
-        ...
+    async def allocate_ticks(self, address: str, count: int, caller: NodeTerm) -> int:
+        """Return the first of ``count`` consecutive ticks from the leader, for the registration ``caller``.
 
-    async def note_channels(self, address: str, names: Sequence[str]) -> None:
-        """Notify a node that channels were created; it opens those that it owns."""
+        Raises:
+            OwnershipLostError: The registration has ended.
+        """
         ...
 
 
 class Cluster:
     """A node's membership in its cluster. Lives on the event loop; re-created after the lease was lost.
 
+    A node registers, and opens its channels once it has ticks. In between, the owner of a log in an engine claims it.
+
     Attributes:
-        record: This node's registration record.
+        record, node_id: This node's registration record, and its id.
         lease: Whether this node holds its lease and may serve its channels.
         nodes: Registered nodes by node id; includes this one once it is registered.
+        standbys: Processes without a node, by the id of the process.
         oracle: This node's source of ticks.
         peers: Calls to other nodes.
         waits_for: Why ``open`` has not returned yet; empty if only the metadata store has to answer.
+        leader: The node that hands out ticks; None while no leader is elected.
     """
 
-    def __init__(
-        self,
-        store: SharedMetadataStore,
-        clock: Clock,
-        record: NodeRecord,
-        peers: Peers,
-        *,
-        root: str,
-        lease_ttl_s: int,
-    ) -> None:
-        self.record = record
-        self.lease = LeaseValidity(clock, record.node_id)
+    def __init__(self, session: Session, clock: Clock, peers: Peers, *, root: str) -> None:
+        self.record = session.record
+        self.node_id = session.record.node_id
+        self.lease = session.lease
         self.nodes: dict[str, Node] = {}
+        self.standbys: dict[str, StandbyRecord] = {}
         self.oracle = ClusterOracle(clock, self._fetch)
         self.peers = peers
         self.cluster_id = ""
-        self._store = store
+        self._store = session.store
         self._clock = clock
         self._root = root
-        self._lease_ttl_s = lease_ttl_s
-        self._session = Session(store, clock, self.lease, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
+        self._session = session
         self.waits_for = ""
-        self._leader: Node | None = None
+        self.leader: Node | None = None
+        self._terms = Terms(self.node_id)
         self._has_led = asyncio.Event()
         # Incremented whenever a node registers or leaves.
         self.version = 0
 
-    @property
-    def node_id(self) -> str:
-        """This node's id."""
-        return self.record.node_id
-
-    @property
-    def leader(self) -> Node | None:
-        """The node that hands out ticks; None while no leader is elected."""
-        return self._leader
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the metadata store stopped answering; 0 while it answers."""
-        return self._store.silent_s
-
-    async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner) -> None:
-        """Register this node, and return once ticks are available, however long that takes.
+    async def register(self, log: LogStore, folder: Path | None) -> None:
+        """Register this node, whose log is in a data folder, however long that takes.
 
         Args:
             log: This node's log, open.
             folder: The node's data folder; None for a log in memory.
-            tasks: Owner of the background tasks, of which the first to notice the loss of the lease fails.
 
         Raises:
             DataLossError: The metadata store is older than the data folder, or belongs to another cluster or node.
-            OwnershipLostError: The lease was lost meanwhile.
         """
         identity = await self._identify(folder)
-        term = await self._session.register(self.record)
+        term = await self._session.register()
         if folder is not None:
             self._check_term(identity, term)
             next_sequence = log.head.sequence + 1
             await asyncio.to_thread(write_identity, folder, identity.with_term(term, next_sequence))
+
+    async def open(self, last_tick: Tick, tasks: TaskOwner) -> None:
+        """Take part in the cluster, registered, and return once ticks are available, however long that takes.
+
+        Args:
+            last_tick: The greatest tick in this node's log.
+            tasks: Owner of the background tasks, of which the first to notice the loss of the lease fails.
+
+        Raises:
+            OwnershipLostError: The lease was lost meanwhile.
+            ImportOpenError: The cluster has a part of the metadata of its first node only.
+        """
+        term = self.lease.term
+        assert term
+        # Ordering: after the registration, which an import looks for once it has set its mark.
+        key = import_key(self._root)
+        if (mark := await self._store.get(key)) is not None:
+            raise ImportOpenError.of(key, mark.value)
         self.nodes[self.node_id] = Node(self.record, term)
-        self.oracle.open(log.head.last_tick)
+        self._terms.note(self.nodes[self.node_id])
+        self.oracle.leave_behind(last_tick)
         tasks.keep("lease", self._session.keep())
+        if not self.cluster_id:
+            await self._identify(None)
         tasks.keep("nodes", self._follow_nodes())
         tasks.keep("leader", self._follow_leader())
+        tasks.keep("standbys", self._follow_standbys())
         await self._has_led.wait()
-        await self._first_ticks(log.head.last_tick)
+        await self._first_ticks(last_tick)
         _log.info("registered", node=self.node_id, term=term, cluster=self.cluster_id)
 
     async def _first_ticks(self, last_tick: int) -> None:
@@ -143,26 +149,42 @@ class Cluster:
             else:
                 return
 
-    async def close(self) -> None:
-        """Delete this node's registration. Called when no request is acknowledged any more."""
-        await self._session.leave()
-
-    async def hand_out(self, count: int) -> Tick:
+    async def hand_out(self, count: int, caller: NodeTerm | None) -> Tick:
         """Return the first of ``count`` consecutive ticks for another node.
+
+        Every tick of a node is above all that its former owners received or can still promise by a watermark: the
+        owner requests ticks after its registration, and from then on the former ones are refused.
+
+        Args:
+            count: Number of ticks.
+            caller: The registration that requests them; None from a node of a version that does not state it.
 
         Raises:
             NotLeaderError: This node is not the leader.
-            OwnershipLostError, MetadataUnavailableError: This node may no longer lead.
+            OwnershipLostError: The caller's registration has ended, or this node may no longer lead.
+            MetadataUnavailableError: This node may no longer lead.
+            InvalidRequestError: The caller is not stated, and every registered node states it.
         """
         self.lease.check()
         if self.oracle.leading is None:
-            leader = self._leader
+            leader = self.leader
             raise NotLeaderError(
                 node_id=leader.record.node_id if leader else "", address=leader.record.address if leader else ""
             )
+        await self._learn(caller)
+        self._terms.check(caller, self.nodes)
         first = await self.oracle.allocate(count)
         self.lease.check()
+        # Ordering: again, because during the wait a new owner may have received ticks, which are below these.
+        self._terms.check(caller, self.nodes)
         return first
+
+    async def _learn(self, caller: NodeTerm | None) -> None:
+        """Read the registration of a caller whose term is greater than the known one: the watch may be late."""
+        if caller is not None and caller.term > self._terms.newest(caller.node_id):
+            key = node_key(self._root, caller.node_id)
+            if (found := await self._store.get(key)) is not None:
+                self._terms.note(_node_of(key, found))
 
     def owner(self, channel: str, node_id: str) -> ChannelOwner:
         """Return a channel's owner with its address and term; without them if ``node_id`` is not registered."""
@@ -217,7 +239,7 @@ class Cluster:
     # -- Registered nodes ----------------------------------------------------------------------------------
 
     async def _follow_nodes(self) -> None:
-        prefix = self._node_key("")
+        prefix = node_key(self._root, "")
         async with aclosing(self._store.watch(prefix)) as changes:
             async for watched in changes:
                 self._note_nodes(prefix, watched)
@@ -228,12 +250,18 @@ class Cluster:
         for key in watched.deleted:
             self.nodes.pop(key.removeprefix(prefix), None)
         for key, found in watched.values.items():
-            # A registration is written once, so its revision is its creation revision: the node's term.
-            node = Node(NodeRecord.decode(key, found.value), found.revision)
+            node = _node_of(key, found)
             self.nodes[node.record.node_id] = node
+            self._terms.note(node)
         if len(self.nodes) > MAX_NODES:
             _log.warning("too_many_nodes", nodes=len(self.nodes), max_nodes=MAX_NODES)
         self.version += 1
+
+    async def _follow_standbys(self) -> None:
+        prefix = standby_key(self._root, "")
+        async with aclosing(self._store.watch(prefix)) as changes:
+            async for watched in changes:
+                update_known(self.standbys, prefix, watched, StandbyRecord.decode)
 
     # -- Leader election -----------------------------------------------------------------------------------
 
@@ -244,14 +272,16 @@ class Cluster:
                 found = watched.values.get(key)
                 if found is not None:
                     record = NodeRecord.decode(key, found.value)
-                    self._leader = Node(record, found.revision)
+                    self.leader = Node(record, found.revision)
                     if record.incarnation != self.record.incarnation:
                         self._has_led.set()
+                        # So that a new leader soon knows of every node that it states its term.
+                        self.oracle.is_wanted.set()
                     elif self.oracle.leading is None:
                         # This process was elected by a commit whose response was lost.
                         await self._lead()
                 elif watched.deleted or watched.is_snapshot:
-                    self._leader = None
+                    self.leader = None
                     await self._campaign(key)
 
     async def _campaign(self, key: str) -> None:
@@ -270,11 +300,14 @@ class Cluster:
                 return
 
     async def _lead(self) -> None:
-        ahead_ms = TICK_SAVE_AHEAD_MS + int(LEASE_HELD_PART * self._lease_ttl_s * 1_000)
+        ahead_ms = TICK_SAVE_AHEAD_MS + int(LEASE_HELD_PART * self._session.ttl_s * 1_000)
         oracle = TickOracle(self._clock, self._store, f"{self._root}/timestamp", save_ahead_ms=ahead_ms)
         while True:
             try:
                 await oracle.open(self.oracle.last)
+                # Ordering: after the election. A former leader knew of later registrations, from their requests.
+                for key, found in (await self._store.list(node_key(self._root, ""))).items():
+                    self._terms.note(_node_of(key, found))
             except MetadataUnavailableError as error:
                 # While this node is registered as the leader, no other one is elected.
                 self.lease.check()
@@ -287,12 +320,16 @@ class Cluster:
         _log.info("leads", node=self.node_id)
 
     async def _fetch(self, count: int) -> int:
-        leader = self._leader
+        leader = self.leader
         if leader is None or leader.record.incarnation == self.record.incarnation:
             raise NotLeaderError(node_id="", address="")
         address = leader.record.address_for_nodes
         try:
-            return await self.peers.allocate_ticks(address, count)
+            return await self.peers.allocate_ticks(address, count, NodeTerm(self.node_id, self.lease.term))
+        except OwnershipLostError:
+            # Another process has registered as this node, whatever the clock that measures the lease says.
+            self.lease.end()
+            raise
         except (NotLeaderError, MetadataUnavailableError) as error:
             if isinstance(error, NotLeaderError):
                 problem = "the node at this address is not the leader"
@@ -303,5 +340,7 @@ class Cluster:
                 "other at cluster.peer_address, which defaults to cluster.advertise"
             ) from error
 
-    def _node_key(self, node_id: str) -> str:
-        return f"{self._root}/node/{node_id}"
+
+def _node_of(key: str, found: Versioned) -> Node:
+    """Return a registered node. A registration is written once, so its revision is its creation revision: the term."""
+    return Node(NodeRecord.decode(key, found.value), found.revision)

@@ -23,24 +23,34 @@ _LEAVE_WITHIN_S: Final = 2.0
 _log = structlog.get_logger()
 
 
-class Session:
-    """The registration of one process under a node's id. Lives on the event loop."""
+def node_key(root: str, node_id: str) -> str:
+    """Return the key of a node's registration; without a node id, the prefix of all."""
+    return f"{root}/node/{node_id}"
 
-    def __init__(self, store: SharedMetadataStore, clock: Clock, lease: LeaseValidity, *, key: str, ttl_s: int) -> None:
-        self._store = store
+
+class Session:
+    """The registration of one process under a node's id. Lives on the event loop.
+
+    Attributes:
+        store: The metadata store; fenced with the registration once there is one.
+        record: The record that is registered.
+        lease: Whether this process holds the registration, and its term.
+        lease_id: The lease that the node's keys are attached to; 0 without one.
+        ttl_s: Seconds after which the registration of a process that died ends.
+    """
+
+    def __init__(self, store: SharedMetadataStore, clock: Clock, record: NodeRecord, *, root: str, ttl_s: int) -> None:
+        """Prepare a registration of ``record``; does no I/O."""
+        self.store = store
+        self.record = record
+        self.lease = LeaseValidity(clock, record.node_id)
+        self.ttl_s = ttl_s
         self._clock = clock
-        self._lease = lease
-        self._key = key
-        self._ttl_s = ttl_s
-        self._lease_id = 0
+        self._key = node_key(root, record.node_id)
+        self.lease_id = 0
         self._lease_s = 0.0
 
-    @property
-    def lease_id(self) -> int:
-        """The lease that the node's keys are attached to."""
-        return self._lease_id
-
-    async def register(self, record: NodeRecord) -> int:
+    async def register(self) -> int:
         """Register the node and return its new term; the store is fenced with it from then on.
 
         Waits while another process holds the registration.
@@ -49,34 +59,46 @@ class Session:
         while True:
             asked_s = self._clock.monotonic_s()
             try:
-                self._lease_id, self._lease_s = await self._store.grant_lease(self._ttl_s)
-                term = await self._store.commit([Put(self._key, record.encode(), 0, self._lease_id)])
-            except RevisionConflictError:
-                await self._revoke()
+                if await self.attempt():
+                    return self.lease.term
                 if asked_s - told_s >= _TELL_EVERY_S:
                     told_s = asked_s
-                    found = await self._store.get(self._key)
+                    found = await self.store.get(self._key)
                     other = NodeRecord.decode(self._key, found.value) if found else None
                     _log.warning(
-                        "registration_is_taken", node=record.node_id, address=other.address if other else "",
+                        "registration_is_taken", node=self.record.node_id, address=other.address if other else "",
                         advice="another process is registered under this id: stop it, or wait until its lease expires; "
                         "every node needs its own cluster.node_id",
                     )  # fmt: skip
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            except MetadataUnavailableError:
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            else:
-                self._lease.begin(term, asked_s, self._lease_s)
-                self._store.set_fence(Fence(self._key, term, record.node_id))
-                return term
+            except MetadataUnavailableError as error:
+                _log.debug("not_registered", node=self.record.node_id, error=str(error))
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def attempt(self) -> bool:
+        """Register the node, unless another process holds the registration; return whether this one does now.
+
+        Raises:
+            MetadataUnavailableError: The metadata store did not answer, or refused. A registration that it made
+                nevertheless ends with its lease.
+        """
+        asked_s = self._clock.monotonic_s()
+        self.lease_id, self._lease_s = await self.store.grant_lease(self.ttl_s)
+        try:
+            term = await self.store.commit([Put(self._key, self.record.encode(), 0, self.lease_id)])
+        except RevisionConflictError:
+            await self._revoke()
+            return False
+        self.lease.begin(term, asked_s, self._lease_s)
+        self.store.set_fence(Fence(self._key, term, self.record.node_id))
+        return True
 
     async def keep(self) -> None:
         """Renew the lease until it is lost, then raise OwnershipLostError."""
-        while self._lease.is_held():
+        while self.lease.is_held():
             asked_s = self._clock.monotonic_s()
             try:
-                async with asyncio.timeout(self._lease.left_s()):
-                    left_s = await self._store.renew_lease(self._lease_id)
+                async with asyncio.timeout(self.lease.left_s()):
+                    left_s = await self.store.renew_lease(self.lease_id)
             except TimeoutError:
                 break
             except MetadataUnavailableError:
@@ -84,21 +106,27 @@ class Session:
                 continue
             if left_s == 0:
                 # It has expired, or etcd has lost it. Either way another process may register from now on.
-                self._lease.end()
+                self.lease.end()
                 break
-            self._lease.renewed(asked_s, left_s)
-            await asyncio.sleep(min(self._lease_s / _RENEWALS, self._lease.left_s()))
-        raise OwnershipLostError(self._lease.node_id)
+            self.lease.renewed(asked_s, left_s)
+            await asyncio.sleep(min(self._lease_s / _RENEWALS, self.lease.left_s()))
+        raise OwnershipLostError(self.lease.node_id)
 
     async def leave(self) -> None:
         """Revoke the lease, so that the next process need not wait for its expiry. A failure is only logged."""
-        self._lease.end()
-        if self._lease_id:
+        self.lease.end()
+        if self.lease_id:
             await self._revoke()
+            self.lease_id = 0
+
+    async def close(self) -> None:
+        """Leave, and close the metadata store."""
+        await self.leave()
+        await self.store.close()
 
     async def _revoke(self) -> None:
         try:
             async with asyncio.timeout(_LEAVE_WITHIN_S):
-                await self._store.revoke_lease(self._lease_id)
+                await self.store.revoke_lease(self.lease_id)
         except (TimeoutError, MetadataUnavailableError) as error:
             _log.warning("registration_not_given_back", ends_within_s=self._lease_s, error=str(error))

@@ -10,11 +10,19 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
-from tidelog_server.core.limits import MIN_TICK_RANGE, TICK_RANGE, TICK_RANGE_AGE_S, TICK_RANGE_WAIT_S
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.store import RevisionConflictError
 from tidelog_server.runtime.clock import Clock
+
+# Ticks that a node of a cluster gets from the leader at once: twice the number it used of the previous range, at most
+# those of a millisecond. Why not always that: a node asks 50 times a second, and 20 nodes would move the clock of the
+# log faster than time passes.
+MIN_TICK_RANGE: Final = 1 << 12
+TICK_RANGE: Final = 1 << 18
+# A range is used for TICK_RANGE_AGE_S; a node waits TICK_RANGE_WAIT_S for a leader.
+TICK_RANGE_AGE_S: Final = 1.0
+TICK_RANGE_WAIT_S: Final = 3.0
 
 # How often the range is replaced while ticks are used or watermarks are requested.
 _REFRESH_S: Final = 0.02
@@ -22,7 +30,10 @@ _PAUSE_S: Final = 0.05
 _MAX_NAP_S: Final = 0.2
 
 Fetch = Callable[[int], Awaitable[int]]
-"""Requests a number of ticks from the leader and returns the first. Raises NotLeaderError, MetadataUnavailableError."""
+"""Requests a number of ticks from the leader and returns the first.
+
+Raises NotLeaderError or MetadataUnavailableError, or OwnershipLostError if another process has registered as this node.
+"""
 
 
 class TickRange(NamedTuple):
@@ -47,6 +58,7 @@ class ClusterOracle:
 
     Attributes:
         leading: The cluster's oracle if this node is the leader; otherwise None.
+        is_wanted: Set to request a new range soon.
     """
 
     def __init__(self, clock: Clock, fetch: Fetch) -> None:
@@ -55,20 +67,16 @@ class ClusterOracle:
         self.leading: TickOracle | None = None
         self._last = NO_TICK
         self._range = TickRange(0, 0, 0.0)
-        self._is_wanted = asyncio.Event()
+        self.is_wanted = asyncio.Event()
         self._fetching = asyncio.Lock()
         # Why the latest request for ticks failed.
         self._last_failure = ""
-
-    def open(self, floor: Tick) -> None:
-        """Hand out only ticks above ``floor``."""
-        self.leave_behind(floor)
 
     def lead(self, oracle: TickOracle) -> None:
         """Allocate from ``oracle`` from now on: this node has become the leader."""
         assert self.leading is None
         self.leading = oracle
-        self._is_wanted.set()
+        self.is_wanted.set()
 
     @property
     def last(self) -> Tick:
@@ -87,7 +95,7 @@ class ClusterOracle:
         if found.end_tick < end or found.ends_s <= self._clock.monotonic_s():
             return None
         self._last = Tick(end - 1)
-        self._is_wanted.set()
+        self.is_wanted.set()
         return Tick(first)
 
     async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
@@ -123,7 +131,7 @@ class ClusterOracle:
         """See Oracle."""
         if self.leading is not None:
             return self.leading.now()
-        self._is_wanted.set()
+        self.is_wanted.set()
         return self._last
 
     async def catch_up(self) -> None:
@@ -149,13 +157,17 @@ class ClusterOracle:
         while True:
             if self.leading is not None:
                 await self.leading.run()
-            self._is_wanted.clear()
-            await self._is_wanted.wait()
+            self.is_wanted.clear()
+            await self.is_wanted.wait()
             await asyncio.sleep(_REFRESH_S)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Replace the range by one that begins at the leader's current tick, if the leader answers."""
+        """Replace the range by one that begins at the leader's current tick, if the leader answers.
+
+        Raises:
+            OwnershipLostError: Another process has registered as this node.
+        """
         if self.leading is None:
             async with self._fetching:
                 await self._try_refill()

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -23,14 +23,16 @@ from tidelog import (
 )
 from tidelog.tick import LOGICAL_BITS, milliseconds
 from tidelog_cli import event_loop
-from tidelog_cli.commands.positions import parse_moment
 from tidelog_cli.commands.version import installed_versions
-from tidelog_cli.connection import EndpointOption, connected, refused
+from tidelog_cli.connection import connected, refused
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.files import local_path
+from tidelog_cli.options.positions import parse_moment
+from tidelog_cli.options.target import NOT_GIVEN, EndpointOption
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_cli.output.records import NoProgressOption, OutputOption, QuietOption, note, print_records, show_progress
+from tidelog_server.commands.error_codes import exit_codes_of
 
 if TYPE_CHECKING:
     from tidelog_server.backup.folder import BackupFolder
@@ -49,7 +51,6 @@ _FolderArgument = Annotated[Path, typer.Argument(parser=local_path, help="Folder
 _RateOption = Annotated[
     str, typer.Option("--rate", help="Maximum read rate in bytes per second, e.g. 64MiB; 0 for no limit.")
 ]
-_Result = TypeVar("_Result")
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +66,7 @@ def register(app: typer.Typer) -> None:
 def create(
     folder: _FolderArgument,
     *,
-    endpoint: EndpointOption = "127.0.0.1:7420",
+    endpoint: EndpointOption = NOT_GIVEN,
     rate: _RateOption = _DEFAULT_RATE,
     reuse: Annotated[
         Literal["hash", "time", "none"],
@@ -90,9 +91,8 @@ def create(
     start_s = time.monotonic()
     with Progress("backed up", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
         meter = RateMeter(bytes_per_s, progress)
-        manifest = _told(
-            lambda: event_loop.run(_create(endpoint, open_backup_folder(folder, create=True), meter, reuse))
-        )
+        with _told():
+            manifest = event_loop.run(_create(endpoint, open_backup_folder(folder, create=True), meter, reuse))
     record = {**_record(manifest), "seconds": round(time.monotonic() - start_s, 3)}
     print_records([record], output)
 
@@ -101,7 +101,8 @@ def list_backups(folder: _FolderArgument, *, output: OutputOption = None) -> Non
     """List backups, oldest first. Interrupted backups are not listed."""
     from tidelog_server.backup.folder import open_backup_folder
 
-    found = _told(lambda: open_backup_folder(folder).listed())
+    with _told():
+        found = open_backup_folder(folder).listed()
     records = [
         _record(each.manifest)
         if each.manifest
@@ -126,22 +127,17 @@ def verify(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Verify the hashes of all files of a backup, and open it read-only as a server would. Changes nothing."""
-    from tidelog_server.backup.folder import open_backup_folder
+    from tidelog_server.backup.folder import check_recovers, open_backup_folder
     from tidelog_server.node import start_check
 
     bytes_per_s = _parse_rate(rate)
-
-    def check(progress: Progress) -> "list[Manifest]":
+    with Progress("verified", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress, _told():
         backups = open_backup_folder(folder)
         ids = [each.backup_id for each in backups.listed()] if every else [backup_id]
         manifests = [backups.manifest(each) for each in ids]
         for manifest in manifests:
             backups.check_files(manifest, RateMeter(bytes_per_s, progress))
-            backups.check_recovers(manifest, start_check.__name__)
-        return manifests
-
-    with Progress("verified", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
-        manifests = _told(lambda: check(progress))
+            check_recovers(backups.data_path(manifest.backup_id), manifest, start_check.__name__)
     print_records([{**_record(manifest), "verified": True} for manifest in manifests], output)
 
 
@@ -194,9 +190,10 @@ def restore(
     bytes_per_s = _parse_rate(rate)
     with Progress("restored", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
         meter = RateMeter(bytes_per_s, progress)
-        backups = _told(lambda: open_backup_folder(folder))
-        manifest = _told(lambda: backups.manifest(backup))
-        record = _told(lambda: _restore(backups, manifest, target, last_tick, meter, may_empty=empty_mailboxes))
+        with _told():
+            backups = open_backup_folder(folder)
+            manifest = backups.manifest(backup)
+            record = _restore(backups, manifest, target, last_tick, meter, may_empty=empty_mailboxes)
     print_records([record], output)
     note(f"{target} is ready: start a server on it with --storage.data_dir {target}", quiet=quiet)
 
@@ -214,6 +211,7 @@ def _restore(
     *,
     may_empty: bool,
 ) -> dict[str, object]:
+    from tidelog_server.backup.folder import check_recovers
     from tidelog_server.backup.restore import restore_copy, restore_with
     from tidelog_server.backup.restore_to_tick import RestoreReport, replay
     from tidelog_server.mailboxes.at_tick import MailboxHistory
@@ -229,13 +227,14 @@ def _restore(
         return {**common, "incarnation": incarnation, "sequence": facts.sequence, "last_tick": facts.last_tick}
     reports: list[RestoreReport] = []
 
+    source = backups.data_path(manifest.backup_id)
+
     def fill(path: Path) -> None:
-        source = backups.data_path(manifest.backup_id)
         history = MailboxHistory(FoldEvents())
         reports.append(event_loop.run(replay(source, path, last_tick, meter, history, may_empty=may_empty)))
 
     backups.check_files(manifest, meter)
-    backups.check_recovers(manifest, start_check.__name__)
+    check_recovers(source, manifest, start_check.__name__)
     restore_with(target, fill)
     return {**common, **asdict(reports[0])}
 
@@ -246,7 +245,7 @@ async def _create(
     from tidelog_server.backup.folder import BackupOptions
 
     clock = asyncio.get_running_loop().time
-    async with connected(endpoint, retry=_FAIL_AT_ONCE) as client:
+    async with connected(endpoint, retry=_FAIL_AT_ONCE, finds_owners=False) as client:
         begin_s = clock()
         checkpoint = await client.create_checkpoint(lease_s=_LEASE_S)
         keeping = asyncio.create_task(keep(client, checkpoint, begin_s + checkpoint.lease_s))
@@ -336,23 +335,24 @@ def _record(manifest: "Manifest") -> dict[str, object]:
     }
 
 
-def _told(work: Callable[[], _Result]) -> _Result:
-    """Run ``work`` and convert its exceptions to CommandError."""
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise what is wrong with a backup, or with the server, as CommandError."""
     from tidelog_server.backup.manifest import BackupDamagedError, BackupError
     from tidelog_server.core.errors import TidelogServerError
     from tidelog_server.runtime.process_limits import ProcessLimitError
     from tidelog_server.storage.format.folder_errors import DataFolderError
 
+    codes: dict[type[Exception], ExitCode] = {
+        OverloadedError: ExitCode.CONFLICT,
+        BackupDamagedError: ExitCode.DATA_LOSS,
+        **dict.fromkeys((BackupError, DataFolderError, ProcessLimitError, TidelogServerError), ExitCode.FAILURE),
+    }
     try:
-        return work()
-    except OverloadedError as error:
-        raise CommandError(str(error), ExitCode.CONFLICT) from error
+        with exit_codes_of(codes):
+            yield
     except TidelogError as error:
         raise refused(error) from error
-    except BackupDamagedError as error:
-        raise CommandError(str(error), ExitCode.DATA_LOSS) from error
-    except (BackupError, DataFolderError, ProcessLimitError, TidelogServerError) as error:
-        raise CommandError(str(error), ExitCode.FAILURE) from error
     except PermissionError as error:
         raise CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION) from error
     except OSError as error:

@@ -1,7 +1,7 @@
 """Settings on the command line: ``--section.name value`` for every setting, and the option for the file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,12 +32,31 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, str]:
     Raises:
         CommandError: An argument is not such a flag, has no value, or is given twice.
     """
+    return _parsed(arguments, max_words=0)[1]
+
+
+def parse_file_and_settings(arguments: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
+    """Return the file that is named before, among or after such flags, and what ``parse_settings`` returns.
+
+    Raises:
+        CommandError: As ``parse_settings``, or there are two files.
+    """
+    words, flags = _parsed(arguments, max_words=1)
+    return (local_path(words[0]) if words else None), flags
+
+
+def _parsed(arguments: Sequence[str], *, max_words: int) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments that are no flags, and the flags."""
+    words: list[str] = []
     flags: dict[str, str] = {}
     remaining = list(arguments)
     while remaining:
         argument = remaining.pop(0)
         if not argument.startswith("--"):
-            raise CommandError(f"unexpected argument '{argument}'. {SETTINGS_HELP}", ExitCode.USAGE)
+            words.append(argument)
+            if len(words) > max_words:
+                raise CommandError(f"unexpected argument '{argument}'. {SETTINGS_HELP}", ExitCode.USAGE)
+            continue
         name, separator, value = argument[2:].partition("=")
         if not separator:
             if not remaining:
@@ -46,10 +65,10 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, str]:
         if name in flags:
             raise CommandError(f"--{name} is given twice: give it once", ExitCode.USAGE)
         flags[name] = value
-    return flags
+    return words, flags
 
 
-def effective_config(path: Path | None, arguments: Sequence[str]) -> "Config":
+def effective_config(path: Path | None, flags: Mapping[str, str]) -> "Config":
     """Return the configuration from all four layers: defaults, file, environment and flags.
 
     Raises:
@@ -58,6 +77,6 @@ def effective_config(path: Path | None, arguments: Sequence[str]) -> "Config":
     from tidelog_server.config import ConfigError, load_config
 
     try:
-        return load_config(path, os.environ, parse_settings(arguments))
+        return load_config(path, os.environ, flags)
     except ConfigError as error:
         raise CommandError(error.problems, ExitCode.BAD_CONFIG) from error

@@ -1,6 +1,6 @@
 """``tidelog doctor``: check whether this machine suits a server, and whether a server responds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,29 +10,29 @@ import typer
 
 from tidelog_cli import event_loop
 from tidelog_cli.commands.version import installed_versions
-from tidelog_cli.connection import DEFAULT_ENDPOINT, secured_channel
+from tidelog_cli.connection import secured_channel
 from tidelog_cli.exit_codes import COMMON_CODES, ExitCode
 from tidelog_cli.extras import extra_of
 from tidelog_cli.numbers import seconds
-from tidelog_cli.output.records import OutputOption, print_records
+from tidelog_cli.options.target import NOT_GIVEN, EndpointOption, target_at
+from tidelog_cli.output.records import OutputOption, Record, print_records
 from tidelog_server.commands import probes
-from tidelog_server.commands.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.commands.config_flags import (
+    SETTINGS_HELP,
+    TAKES_SETTINGS,
+    ConfigOption,
+    effective_config,
+    parse_settings,
+)
 from tidelog_server.commands.probes import Finding, Severity
 from tidelog_server.commands.pulsar import DEFAULT_PULSAR_NAMESPACE, pulsar_broker
 
 if TYPE_CHECKING:
-    from tidelog_server.config import Config
+    from tidelog_server.config import Config, EngineSettings
 
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 # HealthCheckResponse with field 1, status, SERVING.
 _SERVING: Final = b"\x08\x01"
-
-_EndpointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--endpoint", envvar="TIDELOG_ENDPOINT", help=f"host:port of the server to check. Default: {DEFAULT_ENDPOINT}."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -44,12 +44,12 @@ def register(app: typer.Typer) -> None:
 def doctor(
     context: typer.Context,
     config: ConfigOption = None,
-    endpoint: _EndpointOption = None,
+    endpoint: EndpointOption = NOT_GIVEN,
     timeout: Annotated[float, typer.Option(callback=seconds, help="Seconds to wait for the server's response.")] = 2.0,
     *,
     pulsar: Annotated[
         str | None,
-        typer.Option("--pulsar", help="Address of a Pulsar broker to check for message streams.", show_default=False),
+        typer.Option("--pulsar", help="Address of a Pulsar broker to check.", show_default=False),
     ] = None,
     pulsar_admin: Annotated[
         str | None, typer.Option("--pulsar-admin", help="Address of its administration API.", show_default=False)
@@ -57,43 +57,69 @@ def doctor(
     pulsar_namespace: Annotated[
         str, typer.Option(help="Tenant and namespace of the topics.")
     ] = DEFAULT_PULSAR_NAMESPACE,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", help="Addresses of Kafka brokers to check for a log.", show_default=False),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files and etcd, and show versions.
+    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files, keys of tokens and etcd.
 
-    With --pulsar also a Pulsar broker: address, token (of TIDELOG_PULSAR_TOKEN), permissions, sizes and retention.
+    It shows versions, too. With --pulsar also a Pulsar broker: address, token (of TIDELOG_PULSAR_TOKEN), permissions,
+    sizes and retention; with --pulsar-admin also what a log needs, as with --kafka.
+    With --kafka also the brokers: addresses, options (of engine.options_file), permissions, sizes, copies, the time of
+    a confirmed append, and the settings of the log (of engine.topic). It creates a topic and deletes it.
     """
-    settings = effective_config(config, context.args)
+    settings = effective_config(config, parse_settings(context.args))
     findings = [
-        *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
-        *probes.check_clock(),
-        probes.check_open_files(),
-        *probes.check_java(),
-        event_loop.run(check_server(endpoint, timeout)),
-        *_installed("TLS files", lambda: _tls(settings)),
-        *_installed("etcd", lambda: _etcd(settings, timeout)),
-        *(_pulsar(pulsar, pulsar_admin, pulsar_namespace) if pulsar else ()),
+        *findings_of(settings, endpoint, timeout),
+        *(_pulsar(pulsar, pulsar_admin, pulsar_namespace, settings) if pulsar else ()),
+        *(
+            _installed(
+                "Kafka", lambda: _engine("kafka", settings.engine.model_copy(update={"servers": kafka}), "Kafka")
+            )
+            if kafka
+            else ()
+        ),
         *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
     ]
-    print_records(
-        [{"check": item.check, "severity": item.severity.name.lower(), "text": item.text} for item in findings],
-        output,
-    )
+    print_records(finding_records(findings), output)
     worst = max(item.severity for item in findings)
     raise typer.Exit({Severity.OK: ExitCode.OK, Severity.WARNING: ExitCode.DEGRADED}.get(worst, ExitCode.UNHEALTHY))
 
 
-async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
-    """Check the health of a server. An absent server is a failure only if ``endpoint`` is given."""
-    address = endpoint or DEFAULT_ENDPOINT
+def findings_of(settings: "Config", endpoint: str, timeout_s: float) -> list[Finding]:
+    """Return what the probes find that need no more than the settings and the address of a server."""
+    return [
+        *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
+        *probes.check_clock(),
+        probes.check_open_files(),
+        *probes.check_java(),
+        event_loop.run(check_server(endpoint, timeout_s)),
+        *_installed("TLS files", lambda: _tls(settings)),
+        *_installed("keys of signed tokens", lambda: _keys(settings)),
+        *_installed("etcd", lambda: _etcd(settings, timeout_s)),
+    ]
+
+
+def finding_records(findings: Sequence[Finding]) -> list[Record]:
+    """Return findings as they are printed."""
+    return [{"check": item.check, "severity": item.severity.name.lower(), "text": item.text} for item in findings]
+
+
+async def check_server(endpoint: str, timeout_s: float) -> Finding:
+    """Check the health of a server. An absent server is a failure only if something names one."""
+    target = target_at(endpoint)
+    address = target.endpoints[0]
     try:
-        async with secured_channel(address) as channel:
+        channel, metadata = secured_channel(target)
+        async with channel:
             # Why raw bytes: the message classes of this service come with the extra `server`.
             ask: Any = channel.unary_unary(_HEALTH)
-            answer: bytes = await ask(b"", timeout=timeout_s)
+            answer: bytes = await ask(b"", timeout=timeout_s, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         text = f"no server responds at {address} ({error.code().name.lower().replace('_', ' ')})"
-        if endpoint is None:
+        if target.is_default:
             return Finding("server", Severity.OK, f"{text}; --endpoint was not given")
         return Finding("server", Severity.FAILURE, f"{text}: start it with `tidelog serve`, or correct --endpoint")
     if answer != _SERVING:
@@ -125,11 +151,19 @@ def _tls(settings: "Config") -> list[Finding]:
     return found
 
 
+def _keys(settings: "Config") -> list[Finding]:
+    from tidelog_server.commands.probes_keys import check_keys
+    from tidelog_server.from_settings import security_settings
+
+    source = security_settings(settings).keys
+    return [] if source is None else [check_keys(source)]
+
+
 def _etcd(settings: "Config", timeout_s: float) -> list[Finding]:
     if settings.metadata.kind != "etcd":
         return []
-    from tidelog_server.app import etcd_access
     from tidelog_server.commands.probes_etcd import check_etcd
+    from tidelog_server.from_settings import etcd_access
 
     access = etcd_access(settings)
     return [
@@ -139,14 +173,31 @@ def _etcd(settings: "Config", timeout_s: float) -> list[Finding]:
     ]
 
 
-def _pulsar(address: str, admin_url: str | None, namespace: str) -> list[Finding]:
+def _pulsar(address: str, admin_url: str | None, namespace: str, settings: "Config") -> list[Finding]:
     from tidelog_server.commands.probes_pulsar import check_pulsar
 
     async def check() -> list[Finding]:
         async with pulsar_broker(address, admin_url, namespace) as broker:
             return await check_pulsar(broker)
 
-    return event_loop.run(check())
+    found = event_loop.run(check())
+    if admin_url is None:
+        text = "not checked: pass --pulsar-admin"
+        return [*found, Finding("Pulsar log", Severity.OK, text)]
+    given = {"service_url": address, "admin_url": admin_url, "namespace": namespace}
+    return [*found, *_engine("pulsar", settings.engine.model_copy(update=given), "Pulsar log")]
+
+
+def _engine(kind: str, engine: "EngineSettings", about: str) -> list[Finding]:
+    from tidelog_server.commands.probes_engine import check_engine
+    from tidelog_server.from_settings import log_access
+    from tidelog_server.recordlog.engine import LogSetupError
+
+    try:
+        access = log_access(kind, engine)
+    except LogSetupError as error:
+        return [Finding(about, Severity.FAILURE, str(error))]
+    return check_engine(access, engine.topic, about)
 
 
 def _storage(kind: str, data_dir: Path, needed_bytes: int) -> list[Finding]:

@@ -11,8 +11,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -27,12 +29,22 @@ from tidelog_server.commands.config_flags import (
     effective_config,
     parse_settings,
 )
-from tidelog_server.commands.folder_codes import code_of_folder
+from tidelog_server.commands.development import (
+    Development,
+    authority_of,
+    export_lines,
+    flags_for_development,
+    flags_with_certificate,
+    remains_of,
+)
+from tidelog_server.commands.error_codes import FOLDER_CODES, exit_codes_of
 from tidelog_server.core.addresses import address_text
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
-from tidelog_server.core.errors.cluster import MetadataUnavailableError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError, cause_of
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.core.limits import MAX_STOP_BEFORE_START_S, MIN_STOP_S
+from tidelog_server.recordlog.engine import EngineUnavailableError, LogSetupError
+from tidelog_server.recordlog.kinds import ENGINE_KINDS
+from tidelog_server.recordlog.rules import TenureEndedError
 from tidelog_server.runtime.allocator import keep_freed_memory
 from tidelog_server.runtime.logging import flush_log, forward_library_logs, write_line
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
@@ -44,6 +56,11 @@ if TYPE_CHECKING:
     from tidelog_server.config import Config
     from tidelog_server.opening import Opening
 
+# Time that a stop takes to close the log, at least.
+MIN_STOP_S: Final = 2.0
+# A node that lost its lease stops before it starts in the same process. A stop that takes longer ends the process.
+MAX_STOP_BEFORE_START_S: Final = 30.0
+
 # How long a thread may hold the interpreter lock while another waits. By default a reader or sync that returns from the
 # disk waits 5 ms for the event loop, as long as ten syncs; this setting speeds up scans by about a tenth.
 _SWITCH_INTERVAL_S = 0.000_5
@@ -52,6 +69,28 @@ _GC_THRESHOLDS = (10_000, 20, 100)
 # Before the second timer of a shutdown ends the process.
 _LAST_LINES_WITHIN_S = 0.5
 _RESTORE = "`tidelog backup restore` restores a data folder from a backup, and `tidelog backup ls` lists the backups"
+_KEEP_LOG = "Keep the topic and the data folders as they are until the cause is known"
+_START_CODES: dict[type[Exception], ExitCode] = {
+    LogSetupError: ExitCode.BAD_CONFIG,
+    EngineUnavailableError: ExitCode.UNAVAILABLE,
+    TenureEndedError: ExitCode.UNAVAILABLE,
+    ProcessLimitError: ExitCode.NO_RESOURCES,
+}
+_TlsSelfOption = Annotated[
+    bool,
+    typer.Option(
+        "--tls-self",
+        help="Development only: use a certificate of an own authority, in the folder DATA_DIR-tls, made if missing.",
+    ),
+]
+_DevOption = Annotated[
+    bool,
+    typer.Option(
+        "--dev",
+        help="Development only: free ports and a log in memory, unless settings say otherwise, and the lines to copy "
+        "with which clients connect.",
+    ),
+]
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
 
@@ -73,14 +112,23 @@ def run(arguments: Sequence[str]) -> int:
     return invoke(app, arguments, "tidelog")
 
 
-def serve(context: typer.Context, config: ConfigOption = None) -> None:
+def serve(
+    context: typer.Context, config: ConfigOption = None, tls_self: _TlsSelfOption = False, dev: _DevOption = False
+) -> None:
     """Run a server.
 
     Prints one line when it accepts requests: text on a terminal, otherwise {"event": "ready", "grpc": "HOST:PORT",
-    "http": "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT drains requests in flight, for at most
-    server.shutdown_grace_s; the second exits immediately. SIGHUP reloads the configuration: log.level, log.format,
-    log.slow_append_ms, limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and
-    the log names changed settings that need a restart.
+    "http": "HOST:PORT", "pid": N}; with --tls-self also "tls_ca", the file of the authority, and on a terminal the
+    lines with which clients connect from another shell. A standby of a cluster prints it once it serves a node.
+
+    --dev chooses free ports, and prints the lines to copy on a terminal, otherwise "variables". The log is in memory
+    and is gone at the end, as is the temporary folder with other files; with storage.data_dir the data stays there.
+    "remains" says which.
+
+    The first SIGTERM or SIGINT drains requests in flight, for at most server.shutdown_grace_s; the second exits
+    immediately. SIGHUP reloads the configuration: log.level, log.format, log.slow_append_ms,
+    limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and the log names
+    changed settings that need a restart. With --dev, SIGHUP stops the server: a terminal that is closed sends it.
     """
 
     def load() -> "Config":
@@ -89,37 +137,53 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
         return load_config(config, os.environ, flags)
 
     # Ordering: first, because later steps crash without these resources.
-    _check_limits()
+    with exit_codes_of({ProcessLimitError: ExitCode.NO_RESOURCES}):
+        check_process_limits()
     keep_freed_memory()
     # A start makes many objects and little garbage: collections would take a tenth of its time. See _keep_objects.
     gc.disable()
-    settings, flags = effective_config(config, context.args), parse_settings(context.args)
+    flags = parse_settings(context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     forward_library_logs()
+    with TemporaryDirectory(prefix="tidelog-dev-") if dev else nullcontext("") as name:
+        folder = Path(name)
+        if dev:
+            flags = flags_for_development(config, os.environ, flags, folder)
+        if tls_self:
+            flags = flags_with_certificate(config, os.environ, flags)
+        settings = effective_config(config, flags)
+        development = Development(
+            authority_of(settings) if tls_self else None, remains_of(settings, folder) if dev else ""
+        )
+        code = _run(settings, load, development)
+    raise typer.Exit(code)
+
+
+def _run(config: "Config", load: "Callable[[], Config]", development: Development) -> ExitCode:
+    """Serve until the end, and return the exit code. Raises CommandError."""
     try:
-        code = event_loop.run(_serve(settings, load))
+        code = event_loop.run(_serve(config, load, development))
     except CommandError as error:
         # Ordering: before the error that ends the command. If stderr is not read, printing that would never end.
         if not flush_log():
             os._exit(error.code)
         raise
     flush_log()
-    raise typer.Exit(code)
+    return code
 
 
-def _check_limits() -> None:
-    try:
-        check_process_limits()
-    except ProcessLimitError as error:
-        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
-
-
-async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
+async def _serve(config: "Config", load: "Callable[[], Config]", development: Development) -> ExitCode:
     stop_asked, reload_asked = asyncio.Event(), asyncio.Event()
     # Ordering: before the start, because recovery may take long and must be interruptible.
-    _handle_signals(asyncio.get_running_loop(), stop_asked, reload_asked)
-    server = await _start(config)
-    _announce(server, config.log.level)
+    _handle_signals(asyncio.get_running_loop(), stop_asked, None if development.remains else reload_asked)
+    from tidelog_server.opening import stands_by
+
+    # A process may stand by for as long as others serve.
+    first = await _start_unless(config, stop_asked) if stands_by(config) else await _start(config)
+    if first is None:
+        return ExitCode.OK
+    server = first
+    _announce(server, config, development)
     while True:
         cause = await _run_until(server, stop_asked, _reload_on_demand(server, reload_asked, load))
         may_start_again = cause is not None and server.may_start_again
@@ -128,33 +192,41 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
         is_stopped = _end_at_the_latest_in(max(least_s, server.shutdown_grace_s))
         try:
             await server.stop()
-        except StorageFailedError as error:
+        except (StorageFailedError, OwnershipLostError) as error:
             # Its last writes. What was acknowledged is durable, and the next start checks all of it.
-            cause, may_start_again = cause or str(error.values["cause"]), False
+            cause, may_start_again = cause or cause_of(error), False
         if cause is None:
             return ExitCode.OK
         if server.is_damaged:
+            mend = "Copy the data folder, then restore a backup with `tidelog backup restore`"
             raise CommandError(
-                f"the server stopped because stored data is damaged: {cause}. Copy the data folder, then restore a "
-                "backup with `tidelog backup restore`",
+                f"the server stopped because stored data is damaged: {cause}. "
+                f"{_KEEP_LOG if config.storage.is_in_engine else mend}",
                 ExitCode.DATA_LOSS,
+            )
+        if server.is_replaced:
+            raise CommandError(
+                f"the server stopped: {cause}. Do not restart it while the other process runs: they would take the log "
+                "from each other",
+                ExitCode.LOG_CLAIMED,
             )
         if not may_start_again:
             raise CommandError(
-                f"the server stopped because storage failed: {cause}. Check the disk, then restart the server",
+                f"the server stopped because storage failed: {cause}. Check "
+                f"{_what_stores(config)}, then restart the server",
                 ExitCode.STORAGE_FAILED,
             )
         # Start again from disk: the state in memory belongs to the expired lease.
         is_stopped()
-        started = await _start_unless(server.again, stop_asked)
+        started = await _start_unless(server.again, stop_asked, is_again=True)
         if started is None:
             return ExitCode.OK
         server = started
 
 
-async def _start_unless(config: "Config", stop_asked: asyncio.Event) -> "Server | None":
-    """Start a server in place of one that lost its lease; None if a signal arrives first."""
-    starting = asyncio.create_task(_start(config, is_again=True))
+async def _start_unless(config: "Config", stop_asked: asyncio.Event, *, is_again: bool = False) -> "Server | None":
+    """Start a server, again in place of one that lost its lease; None if a signal arrives first."""
+    starting = asyncio.create_task(_start(config, is_again=is_again))
     asked = asyncio.create_task(stop_asked.wait())
     await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -198,7 +270,11 @@ def _end_at_the_latest_in(seconds: float) -> Callable[[], None]:
     return revoke
 
 
-def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
+def _handle_signals(
+    loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event | None
+) -> None:
+    """Set an event at each signal; without ``reload_asked``, SIGHUP stops the server too."""
+
     def on_signal(number: signal.Signals) -> None:
         if stop_asked.is_set():
             # No acknowledged data can be lost: it is on disk.
@@ -207,7 +283,10 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
+    if reload_asked is None:
+        loop.add_signal_handler(signal.SIGHUP, stop_asked.set)
+    else:
+        loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
 
 
 async def _start(config: "Config", *, is_again: bool = False) -> "Server":
@@ -215,17 +294,17 @@ async def _start(config: "Config", *, is_again: bool = False) -> "Server":
     from tidelog_server.opening import Opening
 
     try:
-        return await _started(config, None if is_again else Opening.begin(config))
+        with exit_codes_of(_START_CODES):
+            return await _started(config, None if is_again else Opening.begin(config))
     except ConfigError as error:
         raise CommandError(error.problems, ExitCode.BAD_CONFIG) from error
     except DataLossError as error:
-        raise CommandError([str(error), _RESTORE], ExitCode.DATA_LOSS) from error
+        mend = f"nothing was changed. {_KEEP_LOG}" if config.storage.is_in_engine else _RESTORE
+        raise CommandError([str(error), mend], ExitCode.DATA_LOSS) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except TaskFailedError as error:
         raise CommandError(f"the start failed: {error}", ExitCode.STORAGE_FAILED) from error
-    except ProcessLimitError as error:
-        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
     except OSError as error:
         raise _system_failure(error, config) from error
     except MemoryError as error:
@@ -263,16 +342,23 @@ def _keep_objects_again() -> None:
     _keep_objects()
 
 
+def _what_stores(config: "Config") -> str:
+    kind = ENGINE_KINDS.get(config.storage.kind)
+    return "the disk" if kind is None else f"{kind.system} and the disk"
+
+
 def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
     match error:
         case StorageUnreadableError():
-            return code_of_folder(folder_error(Path(), OSError(error.errno, "")))
+            return FOLDER_CODES[type(folder_error(Path(), OSError(error.errno, "")))]
         case StorageFailedError():
             return ExitCode.DATA_LOSS if error.is_damage else ExitCode.STORAGE_FAILED
+        case OwnershipLostError():
+            return ExitCode.LOG_CLAIMED if error.is_claimed else ExitCode.STORAGE_FAILED
         case MetadataUnavailableError():
             return ExitCode.UNAVAILABLE
         case DataFolderError():
-            return code_of_folder(error)
+            return FOLDER_CODES[type(error)]
         case _:
             return ExitCode.FAILURE
 
@@ -284,7 +370,7 @@ def _system_failure(error: OSError, config: "Config") -> CommandError:
     if isinstance(error, PermissionError):
         return CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION)
     problem = folder_error(config.storage.data_dir, error)
-    return CommandError(str(problem), code_of_folder(problem))
+    return CommandError(str(problem), FOLDER_CODES[type(problem)])
 
 
 def _address_advice(error: OSError, config: "Config") -> str:
@@ -297,16 +383,23 @@ def _address_advice(error: OSError, config: "Config") -> str:
     )
 
 
-def _announce(server: "Server", log_level: str) -> None:
+def _announce(server: "Server", config: "Config", development: Development) -> None:
+    variables = development.variables(server.grpc_endpoint, server.http_endpoint, config.storage.data_dir)
     if sys.stdout.isatty():
         # On a terminal that shows the log, the log has already printed the addresses.
-        is_logged = sys.stderr.isatty() and log_level in ("debug", "info")
+        is_logged = sys.stderr.isatty() and config.log.level in ("debug", "info")
         where = "" if is_logged else f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. "
-        text = f"{where}Press Ctrl-C to stop"
+        remains = f"{development.remains} " if development.remains else ""
+        text = f"{export_lines(variables)}{where}{remains}Press Ctrl-C to stop"
     else:
-        text = json.dumps(
-            {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
-        )
+        ready: dict[str, object] = {
+            "event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid(),
+        }  # fmt: skip
+        if development.authority is not None:
+            ready["tls_ca"] = str(development.authority)
+        if development.remains:
+            ready |= {"variables": variables, "remains": development.remains}
+        text = json.dumps(ready)
     # The line of the log that has the addresses comes first.
     flush_log()
     print(text, flush=True)

@@ -14,7 +14,10 @@ from typing import Final
 
 from tidelog_server.config.error import ConfigError
 from tidelog_server.config.settings import SECTIONS
-from tidelog_server.core.limits import MAX_CONFIG_BYTES
+from tidelog_server.core.limits import MIB
+
+MAX_CONFIG_BYTES: Final = MIB
+"""Size of a configuration file."""
 
 PREFIX: Final = "TIDELOG_"
 
@@ -22,6 +25,8 @@ PREFIX: Final = "TIDELOG_"
 OTHER_VARIABLES: Final = frozenset(
     {
         "TIDELOG_CONFIG",  # Path of the configuration file.
+        "TIDELOG_CONFIG_HOME",  # Folder of the contexts of client commands.
+        "TIDELOG_CONTEXT",  # The context of client commands.
         "TIDELOG_ENDPOINT",  # Address that client commands connect to.
         "TIDELOG_FAILPOINT",  # Crash tests only, see runtime.failpoints.
         "TIDELOG_GAZETTE_FAILPOINT",  # The same for consumers of journals.
@@ -32,20 +37,26 @@ OTHER_VARIABLES: Final = frozenset(
         "TIDELOG_PULSAR_TOKEN",  # Token of `tidelog doctor --pulsar` and `benchmarks msgstream-pulsar`.
         "TIDELOG_QUIET",
         "TIDELOG_TIMEOUT",
-        # Credentials and certificates of client commands, see cli.connection.
+        # Credentials and certificates of client commands, see tidelog_cli.options.target.
         "TIDELOG_TLS_CA",
         "TIDELOG_TLS_CERT",
         "TIDELOG_TLS_KEY",
         "TIDELOG_TOKEN",
         "TIDELOG_TOKEN_FILE",
+        "TIDELOG_WATCH_INTERVAL",
     }
+)
+
+# Those of options of commands, see tidelog_cli.options.variables: with one underscore, which settings never have alone.
+_OF_OPTIONS: Final = re.compile(
+    "TIDELOG_(APPEND|AUDIT|BACKUP|BENCH|BROADCAST|CHANNEL|CHECK|CLUSTER_LS|CTX|DEBUG|DOCTOR"
+    "|ENGINE_(CREATE|EXPORT|IMPORT|LS)|GROUP|JOURNAL|MAILBOX|PIPELINE|SCAN|SERVE|TAIL|TOKEN|TOP|TXN)(_[A-Z0-9]+)+"
 )
 
 KEYS: Final = frozenset(f"{section}.{name}" for section, model in SECTIONS.items() for name in model.model_fields)
 
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_.\"'\- ]+?)\s*\]")
 _ASSIGNMENT: Final = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
-
 
 # Kubernetes sets these in each pod for each service of its namespace, here for one called tidelog or tidelog-...
 _ADDRESS: Final = "[0-9a-fA-F.:\\[\\]]+"
@@ -116,15 +127,20 @@ def read_environment(environ: Mapping[str, str]) -> list[Assignment]:
     """Return the assignments in the variables that begin with ``TIDELOG_``.
 
     Raises:
-        ConfigError: Such a variable is neither a setting, nor one of OTHER_VARIABLES, nor a service link.
+        ConfigError: Such a variable is neither a setting, nor one of OTHER_VARIABLES, nor that of an option of a
+            command, nor a service link.
     """
     spellings = {PREFIX + key.upper().replace(".", "__"): key for key in KEYS}
     assignments = [
         Assignment(name, value, f"environment {name}")
         for name, value in sorted(environ.items())
-        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and not is_service_link(name, value)
+        if name.startswith(PREFIX) and not _is_other(name) and not is_service_link(name, value)
     ]
     return _known(assignments, spellings, extra=OTHER_VARIABLES)
+
+
+def _is_other(name: str) -> bool:
+    return name in OTHER_VARIABLES or _OF_OPTIONS.fullmatch(name) is not None
 
 
 def service_links(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from tidelog_server.config.error import ConfigError
 from tidelog_server.config.layers import Assignment, read_environment, read_file, read_flags, service_links
-from tidelog_server.config.settings import SECTIONS, Settings, broken_relations, format_setting
+from tidelog_server.config.relations import broken_relations
+from tidelog_server.config.settings import SECTIONS, Settings, format_setting
 
 BUILT_IN = "built-in"
 
@@ -44,7 +45,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
         ConfigError: Keys are unknown or values are not allowed. It lists all unknown keys; otherwise all
             invalid values.
     """
-    assignments = _effective(path, environ, flags)
+    assignments = assignments_of(path, environ, flags)
     settings = _validated(assignments)
     _check_relations(settings, assignments)
     values = {f"{section}.{name}": value for section, values in settings for name, value in values}
@@ -56,8 +57,12 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
     )
 
 
-def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:
-    """Return, for each key that a layer assigns, the assignment of the last such layer."""
+def assignments_of(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:
+    """Return, for each key that a layer assigns, the assignment of the last such layer; for arguments as above.
+
+    Raises:
+        ConfigError: The file cannot be read, or keys are unknown.
+    """
     layers: tuple[Callable[[], list[Assignment]], ...] = (
         lambda: read_file(path) if path is not None else [],
         lambda: read_environment(environ),

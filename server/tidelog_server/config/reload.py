@@ -1,6 +1,6 @@
 """Changing the settings of a running server: all reloadable settings change together, or none does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog_server.config.load import Config
@@ -68,15 +68,12 @@ class Reloader:
         """
         differing = {key for key, text in config.texts.items() if self._texts[key] != text}
         due = [part for part in self._parts if part.is_always_due or part.keys & differing]
-        for apply in self._prepared(due, config):
+        try:
+            prepared = [part.prepare(config) for part in due]
+        except (ValueError, OSError) as error:
+            raise ReloadRefusedError(str(error)) from error
+        for apply in prepared:
             apply()
         changed = differing & self.keys
         self._texts.update({key: config.texts[key] for key in changed})
         return ReloadOutcome(tuple(sorted(changed)), tuple(sorted(differing - changed)))
-
-    @staticmethod
-    def _prepared(parts: Sequence[ReloadablePart], config: Config) -> list[Apply]:
-        try:
-            return [part.prepare(config) for part in parts]
-        except (ValueError, OSError) as error:
-            raise ReloadRefusedError(str(error)) from error

@@ -4,12 +4,8 @@ A setting has one name in three spellings: ``durability`` under ``[storage]`` in
 ``TIDELOG_STORAGE__DURABILITY`` in the environment, ``--storage.durability`` as a flag.
 """
 
-import importlib.util
 import inspect
-import ipaddress
-import re
-import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +15,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, fie
 from tidelog_server.config.values import (
     NONE,
     Bytes,
+    ClaimPath,
     FilePath,
     Host,
     OptionalPath,
@@ -30,21 +27,20 @@ from tidelog_server.config.values import (
 )
 from tidelog_server.core.limits import (
     DEFAULT_BLOB_GRACE_S,
-    MAX_BATCH_BYTES_CEILING,
     MAX_KEEPALIVE_US,
-    MAX_NODE_ID_CHARACTERS,
+    MAX_NODES,
     MAX_RESPONSE_BYTES,
     MIB,
     WHOLE_PERCENT,
     Limits,
 )
-from tidelog_server.core.nodes import is_node_id
+from tidelog_server.recordlog.kinds import ENGINE_KINDS
 
-# An IPv6 address is in brackets; without them, its last part could be the port.
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
+ANY_NODE: Final = "auto"
+"""As ``cluster.node_id``: any node that has no process."""
 
-_PATH = re.compile(r"(?!/api/v1(?:/|$))(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
-_TAKEN_PATHS = ("livez", "readyz", "metrics")
+DISCOVERED: Final = "discover"
+"""As ``auth.jwt_jwks``: the issuer names the URL of its keys."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -81,6 +77,9 @@ class ServerSettings(Section):
         10.0, ge=0, le=3_600, description="maximum seconds for shutdown, including calls in flight; 0 to 3600"
     )
     insecure: bool = Field(False, description="accept other machines without TLS or authentication")
+    channelz: bool = Field(
+        False, description="serve channelz, gRPC's figures of connections and calls; needs admin.read as reflection"
+    )
     reflection: bool = Field(True, description="serve gRPC reflection; needs admin.read if authentication is on")
     max_connections: int = Field(
         0, ge=0, le=1_000_000, description="maximum gRPC connections; 0: as the limit of open files allows, max. 10,000"
@@ -99,8 +98,12 @@ class ServerSettings(Section):
 class StorageSettings(Section):
     """``[storage]``: the log store."""
 
-    kind: Literal["rocksdb", "memory"] = Field("rocksdb", description="log store; memory is lost at exit")
-    data_dir: FilePath = Field(Path("tidelog-data"), description="data folder, created if missing")
+    kind: Literal["rocksdb", "memory", "kafka", "pulsar"] = Field(
+        "rocksdb", description="log store; memory is lost at exit; kafka, pulsar: a topic of it, see [engine]"
+    )
+    data_dir: FilePath = Field(
+        Path("tidelog-data"), description="data folder, created if missing; with an engine a view that may be deleted"
+    )
     durability: Literal["sync", "os"] = Field(
         "sync", description="default durability of an ack: on disk (sync), or in the OS"
     )
@@ -110,6 +113,49 @@ class StorageSettings(Section):
     accept_head_loss: bool = Field(
         False, description="start without HEAD, the proof that no acknowledged data is lost; for one start only"
     )
+
+    @property
+    def is_in_engine(self) -> bool:
+        """Whether the log is in an engine, and what is here is a view of it."""
+        return self.kind in ENGINE_KINDS
+
+
+class EngineSettings(Section):
+    """``[engine]``: the engine of the log; used if ``storage.kind`` is ``kafka`` or ``pulsar``."""
+
+    servers: OptionalText = Field("", description="addresses of Kafka's brokers, host:port, separated by commas")
+    service_url: OptionalText = Field("", description="address of Pulsar, pulsar://HOST:PORT or pulsar+ssl://HOST:PORT")
+    admin_url: OptionalText = Field(
+        "", description="address of Pulsar's administration API; empty: port 8080 of that host, with TLS 8443"
+    )
+    namespace: str = Field("public/default", description="tenant and namespace of the topics in Pulsar")
+    topic: OptionalText = Field(
+        "", description="topic of the log; empty: tidelog.single. and cluster.node_id; in a cluster etcd has the names"
+    )
+    options_file: OptionalPath = Field(
+        "", description="file of options for the engine's client, name=value in each line, such as those of TLS"
+    )
+    cache_bytes: Bytes = Field(
+        ByteSize(64 * MIB), ge=MIB, description="maximum bytes of the log in memory, for readers; at least 1MiB"
+    )
+
+    follows: int = Field(
+        2, ge=1, le=MAX_NODES, description="logs that a process without a node applies, 1 to 64; cluster.node_id = auto"
+    )
+    silent_s: float = Field(
+        10.0,
+        ge=0.1,
+        le=3_600,
+        description="seconds without a confirmation until changes are refused, 0.1 to 3600",
+    )
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the brokers."""
+        return tuple(part.strip() for part in self.servers.split(",") if part.strip())
+
+    def topic_of(self, node_id: str, cluster: str = "single") -> str:
+        """Return the topic of the log of a node."""
+        return self.topic or f"tidelog.{cluster}.{node_id}"
 
 
 class MetadataSettings(Section):
@@ -134,7 +180,10 @@ class MetadataSettings(Section):
 class ClusterSettings(Section):
     """``[cluster]``: this node of a cluster; used if ``metadata.kind`` is ``etcd``."""
 
-    node_id: OptionalText = Field("", description="unique name of this node; belongs to its data folder")
+    name: OptionalText = Field("", description="name of the cluster in the names of the topics that it creates")
+    node_id: OptionalText = Field(
+        "", description="unique name of this node; auto: any node without a process, with logs in an engine"
+    )
     lease_ttl_s: int = Field(10, ge=2, le=300, description="seconds until a dead node loses its lease, 2 to 300")
     advertise: OptionalText = Field(
         "", description="host:port at which clients reach this node; empty: server.host and grpc_port"
@@ -145,6 +194,11 @@ class ClusterSettings(Section):
     ca: OptionalPath = Field("", description="CA file for other nodes' certificates, PEM; turns on TLS to them")
     token_file: OptionalPath = Field("", description="file of the token for calls to other nodes")
     start_timeout_s: float = Field(60.0, gt=0, le=86_400, description="maximum seconds that a start waits for etcd")
+
+    @property
+    def serves_any_node(self) -> bool:
+        """Whether this process serves any node that has no process."""
+        return self.node_id == ANY_NODE
 
 
 def _limit(name: str, description: str, **bounds: Any) -> Any:
@@ -237,8 +291,20 @@ class AuthSettings(Section):
     jwt_issuer: OptionalText = Field("", description="required issuer (iss) of signed tokens (JWT)")
     jwt_audience: OptionalText = Field("", description="required audience (aud) of signed tokens: this server")
     jwt_jwks: OptionalPathOrUrl = Field(
-        "", description="file or https URL of the keys of signed tokens; empty: refuse them"
+        "",
+        description="file or https URL of the keys of signed tokens; discover: as auth.jwt_issuer says (OpenID Connect "
+        "Discovery); empty: refuse them",
     )
+    jwt_ca: OptionalPath = Field(
+        "", description="CA file for the server of the keys, PEM; empty: the authorities that the system trusts"
+    )
+    jwt_roles_claim: ClaimPath = Field(
+        "roles",
+        description=r"claim of signed tokens with the list of roles, such as groups, or a path: realm_access.roles; "
+        r"\. is a dot in a name",
+    )
+    jwt_require_jti: bool = Field(True, description="refuse signed tokens without an id, jti")
+    jwt_require_typ: bool = Field(True, description="refuse signed tokens without typ in the header")
     jwt_leeway_s: int = Field(30, ge=0, le=300, description="allowed clock difference in seconds, 0 to 300")
     jwt_max_lifetime_s: int = Field(
         3_600, ge=60, le=86_400, description="maximum lifetime of signed tokens, in seconds"
@@ -283,6 +349,7 @@ class MetricsSettings(Section):
     per_vchannel: bool = Field(False, description="report first and tail tick of each vchannel; a label each")
     per_group: bool = Field(False, description="report the lag of each consumer group; a label each")
     per_mailbox: bool = Field(False, description="report the messages of each mailbox; four labels each")
+    old_names: bool = Field(True, description="report renamed metrics under their old names too, for one version")
 
 
 class TracingSettings(Section):
@@ -301,6 +368,7 @@ class Settings(BaseModel):
 
     server: ServerSettings
     storage: StorageSettings
+    engine: EngineSettings
     metadata: MetadataSettings
     cluster: ClusterSettings
     limits: LimitSettings
@@ -314,6 +382,12 @@ class Settings(BaseModel):
 
 
 SECTIONS: Final[dict[str, type[Section]]] = inspect.get_annotations(Settings)
+
+RELOADABLE: Final = frozenset((
+    "limits.min_free_disk_bytes", "limits.txn_keepalive_ms", "log.format", "log.level", "log.slow_append_ms",
+    "server.shutdown_grace_s",
+))  # fmt: skip
+"""Settings that take effect at SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,131 +423,3 @@ def format_setting(value: object) -> str:
     if isinstance(value, ByteSize) and value > 0 and value % (1 << 20) == 0:
         return f"{value >> 20}MiB"
     return str(value)
-
-
-def broken_relations(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield (key, expected value) for each violated rule between settings."""
-    limits, tls, auth = settings.limits, settings.tls, settings.auth
-    yield from _exposed_addresses(settings.server, is_closed=bool(tls.cert) and auth.kind == "on")
-    yield from _broken_security(tls, auth)
-    if settings.tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
-        yield (
-            "tracing.endpoint",
-            '"off", since OpenTelemetry is not installed: run `pip install ".[otel]"` in a clone of Tidelog',
-        )
-    yield from _broken_cluster(settings)
-    prefix = settings.mailboxes.http_prefix
-    if prefix and (not _PATH.fullmatch(prefix) or prefix.split("/")[1] in _TAKEN_PATHS):
-        yield (
-            "mailboxes.http_prefix",
-            f"a path such as /pandora, without a / at its end, outside of /api/v1, /{', /'.join(_TAKEN_PATHS)}",
-        )
-    for smaller, larger in (
-        ("max_message_bytes", "max_batch_bytes"),
-        ("max_batch_bytes", "max_in_flight_bytes_per_stream"),
-        ("max_in_flight_bytes_per_stream", "max_in_flight_bytes"),
-        ("max_batch_bytes", "max_txn_bytes"),
-        ("max_txn_bytes", "max_staged_bytes"),
-    ):
-        bound = getattr(limits, larger)
-        if getattr(limits, smaller) > bound:
-            yield f"limits.{smaller}", f"at most limits.{larger}, which is {bound} bytes"
-    if limits.max_batch_bytes > MAX_BATCH_BYTES_CEILING:
-        yield "limits.max_batch_bytes", f"at most {MAX_BATCH_BYTES_CEILING} bytes"
-
-
-def _broken_cluster(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield (key, expected value) for settings that are missing or invalid for a node on etcd."""
-    metadata, cluster = settings.metadata, settings.cluster
-    if metadata.kind != "etcd":
-        return
-    if not metadata.endpoints() or not all(_ADDRESS.fullmatch(each) for each in metadata.endpoints()):
-        yield "metadata.etcd_endpoints", "addresses such as 10.0.0.1:2379,10.0.0.2:2379, since metadata.kind is etcd"
-    if not is_node_id(cluster.node_id):
-        yield (
-            "cluster.node_id",
-            (f"1 to {MAX_NODE_ID_CHARACTERS} of a-z, 0-9 and -, such as node-1, unique in the cluster"),
-        )
-    yield from _broken_addresses(settings.server, cluster)
-    if settings.storage.kind != "rocksdb":
-        yield "storage.kind", "rocksdb, since metadata.kind is etcd: the metadata would outlive a log in memory"
-    if metadata.etcd_username and not metadata.etcd_password_file:
-        yield "metadata.etcd_password_file", "a file, since metadata.etcd_username is set"
-    if bool(metadata.etcd_cert) != bool(metadata.etcd_key):
-        yield "metadata.etcd_key", "both metadata.etcd_cert and metadata.etcd_key, or neither"
-    if metadata.etcd_cert and not metadata.etcd_ca:
-        yield "metadata.etcd_ca", "a file, since metadata.etcd_cert is set"
-
-
-def _broken_addresses(server: ServerSettings, cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of this node that clients or other nodes cannot connect to."""
-    for name in ("advertise", "peer_address"):
-        address = getattr(cluster, name)
-        if address and (not _ADDRESS.fullmatch(address) or is_unspecified(address.rpartition(":")[0])):
-            yield f"cluster.{name}", "host:port, with a host that other machines can connect to"
-    if not cluster.advertise and is_unspecified(server.host):
-        yield (
-            "cluster.advertise",
-            f"host:port at which clients reach this node, since they cannot connect to server.host, which is "
-            f"{server.host}",
-        )
-
-
-def is_unspecified(host: str) -> bool:
-    """Return whether ``host`` means all addresses of a machine, as 0.0.0.0 does; clients cannot connect to it."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        return False
-
-
-def _exposed_addresses(server: ServerSettings, *, is_closed: bool) -> Iterator[tuple[str, str]]:
-    """Yield the addresses that other machines can reach unprotected although ``insecure`` is not set."""
-    for name in ("host", "http_host"):
-        if not (server.insecure or is_closed or _is_loopback(getattr(server, name))):
-            yield (
-                f"server.{name}",
-                "a loopback address such as 127.0.0.1, because calls are not both encrypted and authenticated; "
-                "set tls.cert, tls.key and auth.kind = on, or server.insecure = true if the network is trusted",
-            )
-
-
-def is_exposed(server: ServerSettings, tls: TlsSettings, auth: AuthSettings) -> bool:
-    """Return whether the server accepts other machines without TLS or without authentication."""
-    is_local = _is_loopback(server.host) and _is_loopback(server.http_host)
-    return not is_local and not (tls.cert and auth.kind == "on")
-
-
-def _broken_security(tls: TlsSettings, auth: AuthSettings) -> Iterator[tuple[str, str]]:
-    if bool(tls.cert) != bool(tls.key):
-        yield ("tls.key" if tls.cert else "tls.cert"), "both tls.cert and tls.key, or neither"
-    for name in ("client_ca", "deny_list"):
-        if getattr(tls, name) and not tls.cert:
-            yield f"tls.{name}", "tls.cert and tls.key to be set too"
-    if tls.deny_list and not tls.client_ca:
-        yield "tls.deny_list", "tls.client_ca to be set too: without it clients present no certificate"
-    yield from _broken_jwt(auth)
-    if auth.kind == "off":
-        for name in ("grants", "jwt_jwks"):
-            if getattr(auth, name):
-                yield f"auth.{name}", "auth.kind = on: with authentication off it has no effect"
-
-
-def _broken_jwt(auth: AuthSettings) -> Iterator[tuple[str, str]]:
-    if auth.jwt_jwks:
-        for name in ("jwt_issuer", "jwt_audience"):
-            if not getattr(auth, name):
-                yield f"auth.{name}", "a value, since auth.jwt_jwks is set"
-        if auth.jwt_jwks.startswith("http://") and not _is_loopback(
-            urllib.parse.urlsplit(auth.jwt_jwks).hostname or ""
-        ):
-            yield "auth.jwt_jwks", "an https URL: an attacker who replaces the keys in transit can forge any token"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -4,8 +4,10 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog_server.core.callers import NO_TENANT, TENANT_BYTES, Tenant
-from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
 from tidelog_server.core.shares import Shares
+
+# Callers of Consume whose last call is remembered for a retry, per group and vchannel.
+MAX_REMEMBERED_CONSUMES: Final = 16
 
 # consume_id, begin_tick, end_tick, and the tenant of the principal, or zeros; on disk in rows of version 2.
 _TAKEN: Final = struct.Struct(f">QQQ{TENANT_BYTES}s")

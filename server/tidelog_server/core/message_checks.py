@@ -5,17 +5,15 @@ from typing import Final
 
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.mailboxes import InvalidDelayError
-from tidelog_server.core.limits import (
-    MAX_MAILBOX_BATCH,
-    MAX_MESSAGE_GROUP_BYTES,
-    MAX_MESSAGE_HEADERS,
-    MAX_MESSAGE_HEADERS_BYTES,
-)
+from tidelog_server.core.limits import KIB, MAX_MAILBOX_BATCH
 from tidelog_server.core.names import is_plain, shown
+
+MAX_MESSAGE_GROUP_BYTES: Final = 256
+MAX_MESSAGE_HEADERS: Final = 64
+MAX_MESSAGE_HEADERS_BYTES: Final = 8 * KIB
 
 MS_PER_YEAR_9999: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
-
 
 _NUMBER: Final = "{field} is {value}"
 

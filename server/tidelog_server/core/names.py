@@ -7,14 +7,11 @@ from functools import lru_cache
 from typing import Final
 
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import (
-    MAX_CHANNEL_NAME_CHARACTERS,
-    MAX_GROUP_NAME_CHARACTERS,
-    MAX_JOURNAL_NAME_CHARACTERS,
-    MAX_MAILBOX_NAME_BYTES,
-    MAX_VCHANNELS_PER_CHANNEL,
-    MIN_JOURNAL_NAME_CHARACTERS,
-)
+from tidelog_server.core.limits import MAX_JOURNAL_NAME_CHARACTERS, MAX_MAILBOX_NAME_BYTES, MAX_VCHANNELS_PER_CHANNEL
+
+MAX_CHANNEL_NAME_CHARACTERS: Final = 127
+MAX_GROUP_NAME_CHARACTERS: Final = 127
+MIN_JOURNAL_NAME_CHARACTERS: Final = 4
 
 CHANNEL_NAME_PATTERN: Final = f"[a-z0-9][a-z0-9._-]{{0,{MAX_CHANNEL_NAME_CHARACTERS - 1}}}"
 _CHANNEL_NAME: Final = re.compile(CHANNEL_NAME_PATTERN, re.ASCII)

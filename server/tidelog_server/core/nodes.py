@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MAX_NODE_ID_CHARACTERS
@@ -59,6 +59,18 @@ class NodeRecord:
         if version != _RECORD_VERSION:
             raise DataLossError(f"the metadata record {key} has the unknown version {version}", key=key)
         return record
+
+
+class NodeTerm(NamedTuple):
+    """One registration of a node.
+
+    Attributes:
+        node_id: The node.
+        term: Number of the registration, which grows with each registration in the cluster.
+    """
+
+    node_id: str
+    term: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.limits import MAX_WINDOW_BATCHES
+
+# Batches of an idempotent producer that its window remembers.
+MAX_WINDOW_BATCHES: Final = 64
 
 # first_tick, messages, columns_crc32c, is_synced; the results of a window on disk since format 1.
 _RESULT: Final = struct.Struct(">QIIB")
@@ -23,6 +25,7 @@ class ProducerSequence(NamedTuple):
         sequence: Number of the batch on its vchannel, from 1, across epochs.
         is_repeated: True if the caller may have sent the batch before.
         tenant: Tenant of the principal that appends.
+        call: Number of the append to a channel that the batch is a part of; 0 for none.
     """
 
     producer_id: str
@@ -30,6 +33,7 @@ class ProducerSequence(NamedTuple):
     sequence: int
     is_repeated: bool = False
     tenant: Tenant = NO_TENANT
+    call: int = 0
 
 
 class Result(NamedTuple):
@@ -59,12 +63,16 @@ class ProducerWindow(NamedTuple):
         last_sequence: Sequence of the last batch; 0 before the first.
         results: Results of at most the last MAX_WINDOW_BATCHES batches, oldest first, packed.
         tenant: Tenant of the principal that used it last.
+        vchannels: Number of vchannels of the channel on which it was opened first; 0 if it was opened on a vchannel.
+        last_call: ``ProducerSequence.call`` of the last batch.
     """
 
     epoch: int
     last_sequence: int = 0
     results: bytes = b""
     tenant: Tenant = NO_TENANT
+    vchannels: int = 0
+    last_call: int = 0
 
     @property
     def oldest_sequence(self) -> int:
@@ -87,10 +95,12 @@ class ProducerWindow(NamedTuple):
         )
         return Result(first_tick, messages, crc, bool(is_synced))
 
-    def extended(self, result: Result, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
-        """Return the window after ``tenant`` has appended the next batch."""
+    def extended(self, result: Result, tenant: Tenant = NO_TENANT, call: int = 0) -> "ProducerWindow":
+        """Return the window after ``tenant`` has appended the next batch, which is a part of ``call``."""
         results = (self.results + _RESULT.pack(*result))[-MAX_WINDOW_BATCHES * RESULT_BYTES :]
-        return ProducerWindow(self.epoch, self.last_sequence + 1, results, tenant)
+        return ProducerWindow(
+            self.epoch, self.last_sequence + 1, results, tenant, self.vchannels, call or self.last_call
+        )
 
     def opened(self, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
         """Return the window after ``tenant`` has taken over the producer."""

@@ -1,8 +1,10 @@
 """The names that changed lately, so that what follows a table need not look at all of it. Pure."""
 
 from collections import OrderedDict
+from typing import Final
 
-from tidelog_server.core.limits import MAX_RECENT_CHANGES
+# Names that a table remembers as changed, for those that watch it. A watch that is further behind looks at all names.
+MAX_RECENT_CHANGES: Final = 10_000
 
 
 class RecentChanges:

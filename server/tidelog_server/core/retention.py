@@ -4,8 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_CUT_GROUPS, MAX_RETENTION_AGE_MS, MAX_RETENTION_BYTES
 from tidelog_server.core.ticks import NO_TICK, Tick
+
+# Sums of ages or sizes stay far below 64 bits; an age of 2^43 ms is 278 years.
+MAX_RETENTION_AGE_MS: Final = 1 << 43
+MAX_RETENTION_BYTES: Final = 1 << 60
+# Groups that a vchannel remembers whose unconsumed data the hard cap removed.
+MAX_CUT_GROUPS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)

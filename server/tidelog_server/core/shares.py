@@ -17,7 +17,9 @@ from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.limits import MAX_FLOORS
+
+# Principals with their own floor in a table; above that, the smallest floor is merged into the one for all.
+MAX_FLOORS: Final = 1_000
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -7,8 +7,6 @@ A tenant may use at most ``percent / (100 - percent)`` times the amount that is 
 Source: dynamic thresholds (Choudhury and Hahne) for buffers shared by the ports of a switch.
 """
 
-from collections.abc import Iterable
-
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import WHOLE_PERCENT
@@ -18,19 +16,18 @@ class Usage:
     """Amounts by tenant.
 
     Invariant: ``total`` is the sum over all tenants.
+
+    Attributes:
+        by_tenant: The amount of each tenant that uses something.
     """
 
     def __init__(self) -> None:
         self.total = 0
-        self._by_tenant: dict[Tenant, int] = {}
+        self.by_tenant: dict[Tenant, int] = {}
 
     def of(self, tenant: Tenant) -> int:
         """Return the amount that a tenant uses."""
-        return self._by_tenant.get(tenant, 0)
-
-    def items(self) -> Iterable[tuple[Tenant, int]]:
-        """Return the tenants that use something, each with its amount."""
-        return self._by_tenant.items()
+        return self.by_tenant.get(tenant, 0)
 
     def add(self, tenant: Tenant, amount: int) -> None:
         """Add ``amount`` to a tenant's usage; negative to release."""
@@ -38,9 +35,9 @@ class Usage:
         used = self.of(tenant) + amount
         assert used >= 0
         if used:
-            self._by_tenant[tenant] = used
+            self.by_tenant[tenant] = used
         else:
-            self._by_tenant.pop(tenant, None)
+            self.by_tenant.pop(tenant, None)
 
     def check(
         self, tenant: Tenant, amount: int, maximum: int, percent: int, *, unit: str, name: str, full: str, **values: str

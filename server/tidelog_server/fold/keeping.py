@@ -34,11 +34,6 @@ CLEAN_ABOVE_BYTES: Final = 16 * MIB
 LOG_SLACK_BYTES: Final = SNAPSHOT_AFTER_BYTES + CLEAN_ABOVE_BYTES
 """What a log may have beyond twice its bodies and a snapshot."""
 
-
-def _nothing() -> None:
-    """Snapshots or trims are not counted."""
-
-
 Log = TypeVar("Log", bound=FoldLog[Any, Any])
 Old = TypeVar("Old")
 
@@ -47,7 +42,11 @@ class Keeper(ABC, Generic[Log, Old]):
     """Keeps the logs of one feature short, one at a time. Lives on the event loop."""
 
     def __init__(
-        self, node: LogNode, *, on_snapshot: Callable[[], None] = _nothing, on_trim: Callable[[], None] = _nothing
+        self,
+        node: LogNode,
+        *,
+        on_snapshot: Callable[[], None] = lambda: None,
+        on_trim: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_snapshot`` and ``on_trim`` are called after each, to count them."""
         self._node = node
@@ -80,15 +79,16 @@ class Keeper(ABC, Generic[Log, Old]):
 
     # Whether the state can be asked for its oldest body again and again, so that a long copy is trimmed meanwhile.
     _trims_while_copying = True
+    # Whether a replay takes time for the bytes of events.
+    _counts_bytes = True
 
     # -- What is the same --------------------------------------------------------------------------------------
 
     def is_due(self, log: Log) -> bool:
         """Return whether a log has grown enough for a snapshot. Takes no time."""
-        return self._has_many_changes(log) or log.written_bytes > max(SNAPSHOT_AFTER_BYTES, log.snapshot_bytes)
-
-    def _has_many_changes(self, log: Log) -> bool:
-        return log.changes > max(SNAPSHOT_AFTER_CHANGES, _SNAPSHOT_RATIO * self._items(log))
+        if log.changes > max(SNAPSHOT_AFTER_CHANGES, _SNAPSHOT_RATIO * self._items(log)):
+            return True
+        return self._counts_bytes and log.written_bytes > max(SNAPSHOT_AFTER_BYTES, log.snapshot_bytes)
 
     async def keep(self, log: Log) -> None:
         """Write a snapshot, and trim the log as far as possible.

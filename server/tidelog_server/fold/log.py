@@ -56,6 +56,7 @@ class FoldLog(ABC, Generic[State, Step]):
         written_bytes: Bytes of events since the last snapshot, which a start would replay.
         changes: What these events change.
         snapshot_tick, snapshot_bytes: Tick and size of the last complete snapshot; 0 without one.
+        unsettled: Steps whose events were submitted and are not settled, in order; one is added before its submission.
         copied_ratio: Bytes of bodies in the log, in proportion to what its ``Keeper`` assumes; at least 1.
     """
 
@@ -74,7 +75,7 @@ class FoldLog(ABC, Generic[State, Step]):
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._calls: deque[Call[Any]] = deque()
-        self._unsettled: deque[Answers] = deque()
+        self.unsettled: deque[Answers] = deque()
         self._is_scheduled = False
 
     async def run(self, call: Call[Result]) -> Result:
@@ -112,6 +113,7 @@ class FoldLog(ABC, Generic[State, Step]):
             with_time: True if it has ticks for its events of time.
         """
 
+    # Only passes on: what each log adds to this check differs.
     def check_open(self) -> None:
         """Raise if no operations are accepted now. Nothing happened then."""
         self._node.admission.check_storage()
@@ -224,7 +226,7 @@ class FoldLog(ABC, Generic[State, Step]):
         if not entries and not rows:
             self.answer_later(answers)
             return
-        self.expect(answers)
+        self.unsettled.append(answers)
         append = Append(entries, True, lambda settled: self.settled(answers, settled), rows=rows)
         self._node.committer.submit(append)
         hit(Failpoint.FOLD_STEP_SUBMITTED)
@@ -259,19 +261,15 @@ class FoldLog(ABC, Generic[State, Step]):
 
     def answer_later(self, answers: Answers) -> None:
         """Answer a step without events: it may depend on events that are not durable yet."""
-        if self._unsettled:
-            self._unsettled[-1] += answers
+        if self.unsettled:
+            self.unsettled[-1] += answers
         else:
             self._answer(answers, None)
 
-    def expect(self, answers: Answers) -> None:
-        """Add a step whose events are submitted next."""
-        self._unsettled.append(answers)
-
     def settled(self, answers: Answers, append: Append) -> None:
         """Answer a step: its events are durable, or the log failed."""
-        assert self._unsettled[0] is answers
-        self._unsettled.popleft()
+        assert self.unsettled[0] is answers
+        self.unsettled.popleft()
         self._answer(answers, None if append.failure is None else append.failure.with_effect(Effect.UNKNOWN))
 
     def _answer(self, answers: Answers, failure: TidelogServerError | None) -> None:

@@ -5,40 +5,41 @@ from heapq import heapify, heappop, heapreplace
 from itertools import compress
 
 
-def balanced(
-    held: Mapping[str, str],
+def moves(
+    holders: Mapping[str, Collection[str]],
     vchannels: Mapping[str, str],
     members: Mapping[str, Sequence[str]],
     leaving: Collection[str] = (),
 ) -> dict[str, str]:
-    """Return a balanced assignment of vchannels to members that moves few vchannels.
+    """Return the few moves of vchannels that make an assignment to members balanced.
 
-    The numbers of vchannels of two members differ by at most one, unless ``members`` prevents that: no vchannel could
-    move to a member that has at least two fewer. A vchannel moves only for that, and if all members consume the same
-    channels, as few move as possible. Source: Kafka's sticky assignor (KIP-54).
+    Then the numbers of vchannels of two members differ by at most one, unless ``members`` prevents that: no vchannel
+    could move to a member that has at least two fewer. A vchannel moves only for that, and if all members consume the
+    same channels, as few move as possible. Source: Kafka's sticky assignor (KIP-54).
 
-    Cost: the vchannels, times the logarithm of the members, if all channels have the same members. Each further set of
-    members adds its size for each pass.
+    Cost: if all channels have the same members, the moves, times the logarithm of the members, and some passes over the
+    vchannels at the speed of a copy. Each further set of members adds its size for each pass.
 
     Args:
-        held: Current member of each assigned vchannel.
+        holders: The vchannels of each member, all of them in ``vchannels``, and all of channels that it may hold.
         vchannels: All vchannels, each with its channel.
         members: The members that may hold the vchannels of each channel, in the order of preference.
         leaving: Vchannels that are already being revoked; of a member's vchannels, these move first.
 
     Returns:
-        The member of each vchannel; vchannels without members are left out.
+        The new member of each vchannel that moves, and of each that no member has and one may hold.
     """
-    loads = {member: 0 for each in members.values() for member in each}
-    pools = _pools(held, vchannels, members, loads)
+    loads = {member: len(holders.get(member, ())) for each in members.values() for member in each}
+    pools = _pools(holders, vchannels, members, loads)
     for pool in pools:
         pool.assign_free()
-    for pool in pools:
-        pool.put_last(leaving)
+    if leaving:
+        for pool in pools:
+            pool.put_last(leaving)
     # Ends, because each move reduces the sum of the squares of the loads.
     while sum(pool.even_out() for pool in pools):
         pass
-    return {vchannel: member for pool in pools for member, own in pool.held.items() for vchannel in own}
+    return {vchannel: member for pool in pools for vchannel, member in pool.moved.items()}
 
 
 class _Pool:
@@ -49,6 +50,7 @@ class _Pool:
         loads: Number of vchannels of each member, also of other pools.
         held: Vchannels of each member, the first to move last.
         free: Vchannels without a member.
+        moved: New member of each vchannel that has moved.
     """
 
     def __init__(self, members: Sequence[str], loads: dict[str, int]) -> None:
@@ -56,6 +58,7 @@ class _Pool:
         self.loads = loads
         self.held: dict[str, list[str]] = {member: [] for member in members}
         self.free: list[str] = []
+        self.moved: dict[str, str] = {}
 
     def assign_free(self) -> None:
         """Assign each free vchannel to the member with the fewest vchannels."""
@@ -63,14 +66,13 @@ class _Pool:
         for vchannel in self.free:
             load, number = lightest[0]
             heapreplace(lightest, (load + 1, number))
-            self.give(vchannel, self.members[number])
+            self._give(vchannel, self.members[number])
         self.free.clear()
 
     def put_last(self, leaving: Collection[str]) -> None:
         """Put the vchannels that are being revoked where they move first."""
-        if leaving:
-            for own in self.held.values():
-                own.sort(key=leaving.__contains__)
+        for own in self.held.values():
+            own.sort(key=leaving.__contains__)
 
     def even_out(self) -> bool:
         """Move vchannels from the members with the most to those with the fewest; return whether any moved.
@@ -105,18 +107,21 @@ class _Pool:
         heapify(lightest)
         return lightest
 
-    def give(self, vchannel: str, member: str) -> None:
-        """Add a vchannel to those of a member."""
+    def _give(self, vchannel: str, member: str) -> None:
         self.held[member].append(vchannel)
+        self.moved[vchannel] = member
         self.loads[member] += 1
 
     def _move(self, giver: str, taker: str) -> None:
         self.loads[giver] -= 1
-        self.give(self.held[giver].pop(), taker)
+        self._give(self.held[giver].pop(), taker)
 
 
 def _pools(
-    held: Mapping[str, str], vchannels: Mapping[str, str], members: Mapping[str, Sequence[str]], loads: dict[str, int]
+    holders: Mapping[str, Collection[str]],
+    vchannels: Mapping[str, str],
+    members: Mapping[str, Sequence[str]],
+    loads: dict[str, int],
 ) -> list[_Pool]:
     """Return the pools with what is held, those with few members first: others can make way for them."""
     by_members: dict[tuple[str, ...], _Pool] = {}
@@ -124,13 +129,18 @@ def _pools(
     for channel, each in members.items():
         if each:
             of_channel[channel] = by_members.setdefault(tuple(each), _Pool(each, loads))
-    for vchannel, channel in vchannels.items():
-        pool = of_channel.get(channel)
-        if pool is None:
-            continue
-        member = held.get(vchannel)
-        if member is not None and member in pool.held:
-            pool.give(vchannel, member)
-        else:
-            pool.free.append(vchannel)
-    return sorted(by_members.values(), key=lambda pool: len(pool.members))
+    pools = sorted(by_members.values(), key=lambda pool: len(pool.members))
+    if len(pools) == 1:
+        (pool,) = pools
+        for member, own in holders.items():
+            pool.held[member].extend(own)
+    else:
+        for member, own in holders.items():
+            for vchannel in own:
+                of_channel[vchannels[vchannel]].held[member].append(vchannel)
+    if sum(map(len, holders.values())) < len(vchannels):
+        held = set().union(*holders.values())
+        for vchannel, channel in vchannels.items():
+            if vchannel not in held and channel in of_channel:
+                of_channel[channel].free.append(vchannel)
+    return pools

@@ -6,7 +6,6 @@ from typing import Any, Final, get_args
 
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.groups import GroupKey
-from tidelog_server.core.limits import MAX_GROUPS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
@@ -14,6 +13,8 @@ from tidelog_server.metadata.json_records import decode_record, encode_record
 from tidelog_server.metadata.record_table import RecordTable
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Delete, MetadataStore, Put
+
+MAX_GROUPS: Final = 10_000
 
 # In the metadata since format 1.
 _RECORD_VERSION: Final = 1

@@ -5,32 +5,36 @@ the sync of a group of appends. Ordering: a record is written before its first p
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
+from typing import Final
 from weakref import WeakValueDictionary
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.groups import GroupAlreadyExistsError, GroupNotExistError
 from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
-from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.groups.catalog import GroupCatalog, GroupRecord, check_positions
-from tidelog_server.groups.channels import ChannelPositions
 from tidelog_server.groups.commits import GroupCommits
-from tidelog_server.groups.lag import Lag, lag_of
+from tidelog_server.groups.lag import Lag, lag_at
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.groups.rows import POSITIONS
 from tidelog_server.groups.sessions import GroupSessions, JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, GroupState, PositionState, Subscriber
-from tidelog_server.log.channel_log import ChannelLog
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Find, Place
 from tidelog_server.log.scan.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.runtime.tasks import TaskOwner, to_its_end
 from tidelog_server.storage.rows import Row
+
+# Positions of groups on vchannels: about 300 bytes of memory each.
+MAX_GROUP_POSITIONS: Final = 200_000
+# Written in one step of the event loop: about 3 us each.
+MAX_POSITIONS_PER_GROUP: Final = 10_000
 
 
 class Groups:
@@ -41,7 +45,7 @@ class Groups:
         durable: Positions of all groups as a restart would find them.
         sessions: Members of the groups.
         commits: Moves positions.
-        on_channels: Positions on channels, for those who destroy or trim them.
+        catalog: Records of the groups; set by ``open``.
     """
 
     def __init__(
@@ -66,12 +70,11 @@ class Groups:
         self._readers = readers
         self._find = find
         self._find_channel = find_channel
-        self._catalog: GroupCatalog
-        self.positions = GroupPositions({}, lambda group: bytes.fromhex(self._catalog.records[group].tenant))
+        self.catalog: GroupCatalog
+        self.positions = GroupPositions({}, lambda group: bytes.fromhex(self.catalog.records[group].tenant))
         self.durable = GroupPositions({})
         self.sessions = GroupSessions(node, tasks, self.positions)
         self.commits = GroupCommits(node, tasks, find, self.record, positions=self.positions, sessions=self.sessions)
-        self.on_channels = ChannelPositions(node.store, self.positions, self.durable, self.sessions)
         # Serialise changes of each group, by name; a lock exists only while it is in use.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -81,10 +84,10 @@ class Groups:
         Raises:
             DataLossError: Records and positions contradict each other.
         """
-        self._catalog = GroupCatalog(metadata, commits, root)
-        await self._catalog.open()
+        self.catalog = GroupCatalog(metadata, commits, root)
+        await self.catalog.open()
         positions = self._node.store.rows(POSITIONS)
-        check_positions(self._catalog.records, positions)
+        check_positions(self.catalog.records, positions)
         for key, position in positions.items():
             self.positions.put(key, position)
             self.durable.put(key, position)
@@ -93,6 +96,7 @@ class Groups:
 
     # -- Groups --------------------------------------------------------------------------------------------
 
+    @to_its_end
     async def create(
         self,
         name: str,
@@ -112,19 +116,14 @@ class Groups:
             RateLimitRejectedError: There would be too many groups or positions. Nothing happened.
         """
         self._node.admission.check()
-        return await self._tasks.finish(self._create(name, channels, start, subscriber, if_not_exists=if_not_exists))
-
-    async def _create(
-        self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber, *, if_not_exists: bool
-    ) -> GroupState:
         async with self._lock(name):
-            record = self._catalog.records.get(name)
+            record = self.catalog.records.get(name)
             if record is None:
                 # Check before anything is written, so a refusal has no effect.
                 self._new_positions(name, channels, start, subscriber)
                 tick = await self._node.shared.oracle.allocate(1)
                 record = GroupRecord(name, tick, start, subscriber.tenant.hex())
-                await self._catalog.add(record, self._node.admission.limits.max_principal_percent)
+                await self.catalog.add(record, self._node.admission.limits.max_principal_percent)
                 hit(Failpoint.GROUP_MID_CREATE)
             elif not if_not_exists:
                 raise GroupAlreadyExistsError(name)
@@ -134,6 +133,7 @@ class Groups:
             self.sessions.changed(name)
             return self.describe(name)
 
+    @to_its_end
     async def alter(
         self,
         name: str,
@@ -150,19 +150,9 @@ class Groups:
             ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._alter(name, subscribe, unsubscribe, start, subscriber))
-
-    async def _alter(
-        self,
-        name: str,
-        subscribe: Sequence[str],
-        unsubscribe: Sequence[str],
-        start: Start | None,
-        subscriber: Subscriber,
-    ) -> GroupState:
         async with self._lock(name):
             record = self.record(name)
-            ended = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
+            ended = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self.subscribed(name, channel))
             self.sessions.check_not_held(name, ended)
             found = self._new_positions(name, subscribe, record.start if start is None else start, subscriber)
             # No await between finding and setting positions: channels may be destroyed meanwhile.
@@ -185,6 +175,7 @@ class Groups:
         self.record(name)
         return self.sessions.join(name, terms)
 
+    @to_its_end
     async def destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
         """Delete a group, durably; return True if it existed. Cancelling does not stop it.
 
@@ -193,11 +184,8 @@ class Groups:
             GroupInUseError: The group has members, and ``force`` is not set. Nothing happened.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._destroy(name, ignore_missing=ignore_missing, force=force))
-
-    async def _destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
         async with self._lock(name):
-            if name not in self._catalog.records:
+            if name not in self.catalog.records:
                 if ignore_missing:
                     return False
                 raise GroupNotExistError(name)
@@ -208,28 +196,15 @@ class Groups:
                 [self.positions.remove(GroupKey(name, vchannel)) for vchannel in list(self.positions.of_group(name))]
             )
             hit(Failpoint.GROUP_MID_DESTROY)
-            await self._catalog.remove(name)
+            await self.catalog.remove(name)
             return True
 
     def record(self, name: str) -> GroupRecord:
         """Return the record of a group. Raises GroupNotExistError."""
-        record = self._catalog.records.get(name)
+        record = self.catalog.records.get(name)
         if record is None:
             raise GroupNotExistError(name)
         return record
-
-    @property
-    def names(self) -> SortedNames:
-        """The names of all groups."""
-        return self._catalog.names
-
-    def exists(self, name: str) -> bool:
-        """Return whether there is a group with this name."""
-        return name in self._catalog.records
-
-    def subscribed(self, name: str, channel: str) -> list[str]:
-        """Return the vchannels of ``channel`` to which a group is subscribed."""
-        return self._subscribed(name, channel)
 
     def describe(self, name: str, vchannels: Iterable[str] | None = None) -> GroupState:
         """Return the durable state of a group, without lag. Raises GroupNotExistError."""
@@ -254,14 +229,7 @@ class Groups:
         state, store = self.describe(name), self._node.store
 
         def lags() -> list[Lag | None]:
-            return [_lag(position) for position in state.positions]
-
-        def _lag(position: PositionState) -> Lag | None:
-            try:
-                return lag_of(store, position.position.vchannel_id, position.position.next_tick)
-            except KeyError:
-                # The vchannel was destroyed meanwhile.
-                return None
+            return [lag_at(store, each.position) for each in state.positions]
 
         found = await asyncio.get_running_loop().run_in_executor(self._readers, lags)
         positions = [each._replace(lag=lag) for each, lag in zip(state.positions, found, strict=True)]
@@ -269,8 +237,13 @@ class Groups:
 
     # -- Positions -----------------------------------------------------------------------------------------
 
-    async def seek(self, name: str, vchannels: Sequence[str], start: Start) -> GroupState:
+    async def seek(self, name: str, vchannels: Sequence[str], start: Start | Sequence[Start]) -> GroupState:
         """Set positions, forward or back, durably, and restart members there. Cancelling does not stop it.
+
+        Args:
+            name: Name of the group.
+            vchannels: Names of channels or vchannels; empty for all that the group is subscribed to.
+            start: The position of all; or of each of ``vchannels``, which are then full names.
 
         Raises:
             GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
@@ -280,10 +253,14 @@ class Groups:
         self._node.admission.check_storage()
         self.record(name)
         targets = [self._find(vchannel) for vchannel in self._named(name, vchannels)]
-        check_start_of_several(start, len(targets), "to")
+        if isinstance(start, Sequence):
+            starts = start
+        else:
+            check_start_of_several(start, len(targets), "to")
+            starts = [start] * len(targets)
         for _, vchannel in targets:
             self.commits.position(GroupKey(name, vchannel.name))
-        ticks = [self._resolve(target, start) for target in targets]
+        ticks = [self._resolve(target, each) for target, each in zip(targets, starts, strict=True)]
         now_ms = self._node.shared.clock.wall_ms()
         keys = [GroupKey(name, vchannel.name) for _, vchannel in targets]
         changes = [
@@ -299,9 +276,83 @@ class Groups:
     def refresh_metrics(self) -> None:
         """Update the gauges."""
         metrics = self._node.metrics
-        metrics.groups.set(len(self._catalog.records))
+        metrics.groups.set(len(self.catalog.records))
         metrics.group_positions.set(len(self.positions))
         metrics.group_members.set(self.sessions.count())
+
+    # -- Channels that grow, are trimmed or destroyed ------------------------------------------------------
+
+    def pinned_tick(self, vchannel_name: str) -> tuple[int, str] | None:
+        """Return a vchannel's pinned tick, the smallest next tick of its groups, and that group; None without one."""
+        # Both durable and submitted positions count: a group may have just subscribed, or seek back.
+        pins = (table.pinned_tick(vchannel_name) for table in (self.durable, self.positions))
+        return min((pin for pin in pins if pin is not None), default=None)
+
+    def check_growth(self, growing: Iterable[tuple[ChannelLog, int]]) -> None:
+        """Raise RateLimitRejectedError if groups have no room for positions on vchannels, a number of each channel."""
+        added: Counter[str] = Counter()
+        for log, number in growing:
+            added.update(dict.fromkeys(self._subscribed_to(log.vchannels), number))
+        for group, number in added.items():
+            self._check_room(group, number, added.total())
+
+    def channel_grown(self, log: ChannelLog, vchannels: int) -> list[Row]:
+        """Subscribe groups to vchannels that were added, from the first message; return the changes to write.
+
+        Those are the groups that are subscribed to each of the first ``vchannels`` vchannels. The caller writes the
+        changes, then calls ``growth_written``. Idempotent.
+        """
+        now_ms = self._node.shared.clock.wall_ms()
+        earlier, added = log.vchannels[:vchannels], log.vchannels[vchannels:]
+        changes = []
+        for group in self._subscribed_to(earlier):
+            of_group = self.positions.of_group(group)
+            is_pinning = of_group[earlier[0].name].is_pinning
+            for vchannel in added:
+                if vchannel.name not in of_group:
+                    position = GroupPosition(vchannel.vchannel_id, vchannel.trim_tick, now_ms, is_pinning=is_pinning)
+                    changes.append(self.positions.put(GroupKey(group, vchannel.name), position))
+        return changes
+
+    def growth_written(self, changes: Iterable[Row]) -> None:
+        """Rebalance groups whose new positions, which ``channel_grown`` returned, are durable."""
+        for group in {change.key.group for change in changes}:
+            self.sessions.changed(group)
+
+    def _subscribed_to(self, vchannels: Sequence[VchannelLog]) -> list[str]:
+        """Return the groups that have a position on each of these vchannels; at least one."""
+        groups = self.positions.of_vchannel(vchannels[0].name)
+        names = {vchannel.name for vchannel in vchannels}
+        return [group for group in groups if names <= self.positions.of_group(group).keys()]
+
+    def check_channels_unused(self, vchannels: Iterable[str]) -> None:
+        """Raise GroupInUseError if a member of any group holds one of these vchannels."""
+        for key in self.positions.on_vchannels(vchannels):
+            self.sessions.check_not_held(key.group, (key.vchannel,))
+
+    def stored_on(self, vchannel_ids: Container[int]) -> list[Row]:
+        """Return the changes that delete the positions on vchannels, whose removal a crash interrupted."""
+        stored = self._node.store.rows(POSITIONS)
+        return [POSITIONS.gone(key) for key, position in stored.items() if position.vchannel_id in vchannel_ids]
+
+    def channels_left(self, vchannels: Sequence[str]) -> list[Row]:
+        """Remove the positions on vchannels that are being destroyed, and return the changes that delete them.
+
+        The caller writes them, then calls ``channels_gone``.
+        """
+        keys = self.positions.on_vchannels(vchannels)
+        changes = [self.positions.remove(key) for key in keys]
+        self.sessions.channels_destroyed({vchannel.rpartition("/")[0] for vchannel in vchannels})
+        for group in {key.group for key in keys}:
+            self.sessions.changed(group)
+        return changes
+
+    def channels_gone(self, changes: Iterable[Row]) -> None:
+        """Remove positions that the store has deleted. Ordering: after the last commit in flight to them.
+
+        Why this only passes on: channels know groups by a protocol only.
+        """
+        self.durable.apply(changes)
 
     # -- Private -------------------------------------------------------------------------------------------
 
@@ -313,21 +364,20 @@ class Groups:
         """Return the lock that serialises changes of a group."""
         return self._locks.setdefault(name, asyncio.Lock())
 
-    def _subscribed(self, name: str, channel: str) -> list[str]:
+    def subscribed(self, name: str, channel: str) -> list[str]:
         """Return the subscribed vchannels of a channel; for the full name of a vchannel, that one if subscribed."""
         if "/" in channel:
             return [channel] if channel in self.positions.of_group(name) else []
         return [vchannel for vchannel in self.positions.of_group(name) if vchannel.rpartition("/")[0] == channel]
 
     def _unsubscribed(self, name: str, channel: str) -> list[Place]:
-        """The counterpart of ``_subscribed``: vchannels without a position. Raises ChannelNotExistError."""
+        """The counterpart of ``subscribed``: vchannels without a position. Raises ChannelNotExistError."""
         positions = self.positions.of_group(name)
         if "/" in channel:
             targets = [self._find(channel)]
-        else:
-            log = self._find_channel(channel)
-            targets = [Place(log, vchannel) for vchannel in log.vchannels]
-        return [target for target in targets if target.vchannel.name not in positions]
+            return [target for target in targets if target.vchannel.name not in positions]
+        log = self._find_channel(channel)
+        return [Place(log, vchannel) for vchannel in log.vchannels if vchannel.name not in positions]
 
     def _new_positions(
         self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber
@@ -347,25 +397,29 @@ class Groups:
             )
             for vchannel, target in targets.items()
         ]  # fmt: skip
-        of_group = len(self.positions.of_group(name)) + len(found)
+        self._check_room(name, len(found), len(found))
+        self._check_share(name, len(found), subscriber)
+        return found
+
+    def _check_room(self, name: str, added: int, added_to_all: int) -> None:
+        """Raise RateLimitRejectedError unless a group may get ``added`` positions, and all ``added_to_all``."""
+        of_group, total = len(self.positions.of_group(name)) + added, len(self.positions) + added_to_all
         if of_group > MAX_POSITIONS_PER_GROUP:
             raise RateLimitRejectedError(
                 f"group '{name}' would be subscribed to {of_group} vchannels, at most {MAX_POSITIONS_PER_GROUP} are "
                 "allowed: use several groups",
                 positions=of_group, max_positions=MAX_POSITIONS_PER_GROUP,
             )  # fmt: skip
-        if len(self.positions) + len(found) > MAX_GROUP_POSITIONS:
+        if total > MAX_GROUP_POSITIONS:
             raise RateLimitRejectedError(
-                f"the groups of the node would have {len(self.positions) + len(found)} positions, at most "
-                f"{MAX_GROUP_POSITIONS} are allowed: unsubscribe some first",
-                positions=len(self.positions) + len(found), max_positions=MAX_GROUP_POSITIONS,
+                f"the groups of the node would have {total} positions, at most {MAX_GROUP_POSITIONS} are allowed: "
+                "unsubscribe some first",
+                positions=total, max_positions=MAX_GROUP_POSITIONS,
             )  # fmt: skip
-        self._check_share(name, len(found), subscriber)
-        return found
 
     def _check_share(self, name: str, positions: int, subscriber: Subscriber) -> None:
         """Raise RateLimitRejectedError if the group's principal may not have ``positions`` more positions."""
-        record = self._catalog.records.get(name)
+        record = self.catalog.records.get(name)
         tenant = subscriber.tenant if record is None else bytes.fromhex(record.tenant)
         if tenant and positions:
             percent = self._node.admission.limits.max_principal_percent

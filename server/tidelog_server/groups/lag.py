@@ -42,13 +42,22 @@ class Lag(NamedTuple):
     is_trimmed: bool
 
 
-def lag_of(store: LogStore, vchannel_id: int, next_tick: int) -> Lag:
-    """Return the lag at ``next_tick``. Blocks for a read of at most one chunk's headers.
+def lag_at(store: LogStore, position: GroupPosition) -> Lag | None:
+    """Return the lag of a position; None if the vchannel was destroyed meanwhile.
+
+    Blocks for a read of at most one chunk's headers.
 
     Raises:
-        KeyError: The vchannel does not exist.
         DataLossError: See ``LogStore.headers``.
     """
+    try:
+        return lag_of(store, position.vchannel_id, position.next_tick)
+    except KeyError:
+        return None
+
+
+def lag_of(store: LogStore, vchannel_id: int, next_tick: int) -> Lag:
+    """As ``lag_at``. Raises KeyError if the vchannel does not exist."""
     tail = store.tail(vchannel_id)
     if tail.last_tick < next_tick:
         return Lag(0, 0, 0, is_trimmed=False)
@@ -113,11 +122,12 @@ class LagMeter:
     async def measure(self) -> None:
         """Measure all groups once. Groups whose lag cannot be read because the log is damaged are left out."""
         lags: dict[str, GroupLag] = {}
-        for group in list(self._positions.groups()):
+        loop = asyncio.get_running_loop()
+        for group in list(self._positions.by_group):
             positions = list(self._positions.of_group(group).values())
             try:
                 parts = [
-                    await self._measured(positions[begin : begin + _POSITIONS_AT_ONCE])
+                    await loop.run_in_executor(self._readers, self._lag, positions[begin : begin + _POSITIONS_AT_ONCE])
                     for begin in range(0, len(positions), _POSITIONS_AT_ONCE)
                 ]
             except (DataLossError, StorageUnreadableError) as error:
@@ -137,18 +147,13 @@ class LagMeter:
             metrics.group_lag_messages.replace([(group, float(lag.messages)) for group, lag in self._lags.items()])
             metrics.group_lag_seconds.replace(list(ages.items()))
 
-    async def _measured(self, positions: Sequence[GroupPosition]) -> GroupLag:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._lag, positions)
-
     def _lag(self, positions: Sequence[GroupPosition]) -> GroupLag:
-        parts = []
-        for position in positions:
-            try:
-                lag = lag_of(self._store, position.vchannel_id, position.next_tick)
-            except KeyError:
-                # The vchannel was destroyed meanwhile.
-                continue
-            parts.append(GroupLag(lag.messages, physical_ms(lag.first_tick) if lag.messages else None))
+        lags = (lag_at(self._store, position) for position in positions)
+        parts = [
+            GroupLag(lag.messages, physical_ms(lag.first_tick) if lag.messages else None)
+            for lag in lags
+            if lag is not None
+        ]
         return _sum(parts)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.groups.balance import balanced
+from tidelog_server.groups.balance import moves
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +32,8 @@ class Member:
         incarnation: Incarnation of the member's process; 0 if the member does not state one.
         cause: Why the member was removed, if known.
         tenant: Tenant of the member's principal.
+        holdings: Its holdings by vchannel.
+        unsent: Vchannels whose holding began, changed or ended since the last ``take_changes`` or ``take_all``.
     """
 
     member_id: str
@@ -45,6 +47,28 @@ class Member:
     incarnation: int = 0
     cause: TidelogServerError | None = None
     tenant: Tenant = NO_TENANT
+    holdings: "dict[str, Holding]" = field(default_factory=dict)
+    unsent: set[str] = field(default_factory=set)
+
+    def change(self, vchannel: str) -> None:
+        """Note that the holding of a vchannel began, changed or ended."""
+        self.unsent.add(vchannel)
+        self.on_changed()
+
+    def take_all(self) -> "Changes":
+        """Return all holdings, sorted by vchannel; they count as sent."""
+        self.unsent.clear()
+        return Changes([self.holdings[vchannel] for vchannel in sorted(self.holdings)], [], is_complete=True)
+
+    def take_changes(self) -> "Changes":
+        """Return what changed since it was taken last; it counts as sent. The cost is that of the changes."""
+        names = sorted(self.unsent)
+        self.unsent.clear()
+        return Changes(
+            [self.holdings[vchannel] for vchannel in names if vchannel in self.holdings],
+            [vchannel for vchannel in names if vchannel not in self.holdings],
+            is_complete=False,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +90,20 @@ class Holding:
     release_by_s: float | None = None
 
 
+class Changes(NamedTuple):
+    """Holdings of one member.
+
+    Attributes:
+        held: Holdings that are new or have changed, or all, sorted by vchannel.
+        lost: Vchannels that it no longer holds, sorted.
+        is_complete: True if ``held`` has all holdings.
+    """
+
+    held: list[Holding]
+    lost: list[str]
+    is_complete: bool
+
+
 class Grants(NamedTuple):
     """Sources of the values of new holdings.
 
@@ -85,10 +123,14 @@ class GroupMembers:
     Attributes:
         members: Members by id, in the order in which they joined.
         holdings: Holdings by vchannel.
+        leaving: Those of them that are being revoked.
+
+    Invariant: ``holdings`` is the union of those of ``members``, which are disjoint.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
+    leaving: dict[str, Holding] = field(default_factory=dict)
 
     def join(self, member: Member) -> None:
         """Add a member; follow with ``rebalance``."""
@@ -101,21 +143,12 @@ class GroupMembers:
         if self.members.get(member.member_id) is not member:
             return
         del self.members[member.member_id]
-        for vchannel in self.held_by(member):
+        for vchannel in member.holdings:
             del self.holdings[vchannel]
+            self.leaving.pop(vchannel, None)
+        member.holdings.clear()
         member.is_gone = True
         member.on_changed()
-
-    def held_by(self, member: Member) -> list[str]:
-        """Return the vchannels that a member holds, sorted by name."""
-        return sorted(vchannel for vchannel, holding in self.holdings.items() if holding.member is member)
-
-    def held(self) -> dict[str, list[str]]:
-        """Return the vchannels that each member holds, sorted by name, in one pass over all of them."""
-        held: dict[str, list[str]] = {}
-        for vchannel in sorted(self.holdings):
-            held.setdefault(self.holdings[vchannel].member.member_id, []).append(vchannel)
-        return held
 
     def holds(self, vchannel: str, member_id: str, epoch: int) -> bool:
         """Return True if the member holds the vchannel under this epoch."""
@@ -136,7 +169,7 @@ class GroupMembers:
             epoch = grants.next_epoch()
             assert holding.epoch < epoch
             holding.epoch, holding.next_tick = epoch, grants.next_tick(vchannel)
-            holding.member.on_changed()
+            holding.member.change(vchannel)
 
     def expire(self, now_s: float) -> list[Member]:
         """Remove members whose lease expired, and end holdings that were not released in time.
@@ -149,8 +182,9 @@ class GroupMembers:
         expired = [member for member in self.members.values() if member.expires_s <= now_s]
         for member in expired:
             self.remove(member)
-        for holding in list(self.holdings.values()):
-            if holding.release_by_s is not None and holding.release_by_s <= now_s:
+        for holding in list(self.leaving.values()):
+            assert holding.release_by_s is not None
+            if holding.release_by_s <= now_s:
                 self._take(holding)
         return expired
 
@@ -162,35 +196,42 @@ class GroupMembers:
             grants: Sources of the values of new holdings.
             now_s: Current time in seconds.
         """
-        for vchannel, holding in list(self.holdings.items()):
-            if vchannels.get(vchannel) not in holding.member.channels:
-                self._take(holding)
+        for holding in [
+            each for vchannel, each in self.holdings.items() if vchannels.get(vchannel) not in each.member.channels
+        ]:
+            self._take(holding)
         candidates: dict[str, list[str]] = {channel: [] for channel in vchannels.values()}
         for member in self.members.values():
             for channel in member.channels.intersection(candidates):
                 candidates[channel].append(member.member_id)
-        held = {vchannel: holding.member.member_id for vchannel, holding in self.holdings.items()}
-        leaving = {vchannel for vchannel, holding in self.holdings.items() if holding.release_by_s is not None}
-        for vchannel, member_id in balanced(held, vchannels, candidates, leaving).items():
+        holders = {member_id: member.holdings for member_id, member in self.members.items() if member.holdings}
+        moved = moves(holders, vchannels, candidates, self.leaving)
+        for vchannel, member_id in moved.items():
             self._move(vchannel, self.members[member_id], grants, now_s)
+        for holding in [each for vchannel, each in self.leaving.items() if vchannel not in moved]:
+            self._move(holding.vchannel, holding.member, grants, now_s)
         assert self.holdings.keys() <= vchannels.keys()
-        assert all(self.members.get(each.member.member_id) is each.member for each in self.holdings.values())
+        assert sum(len(member.holdings) for member in self.members.values()) == len(self.holdings)
 
     def _move(self, vchannel: str, member: Member, grants: Grants, now_s: float) -> None:
         """Make one step of moving a vchannel to ``member``: assign it, revoke it, or cancel a revocation."""
         holding = self.holdings.get(vchannel)
         if holding is None:
-            self.holdings[vchannel] = Holding(vchannel, member, grants.next_epoch(), grants.next_tick(vchannel))
-            member.on_changed()
+            holding = Holding(vchannel, member, grants.next_epoch(), grants.next_tick(vchannel))
+            self.holdings[vchannel] = member.holdings[vchannel] = holding
+            member.change(vchannel)
         elif holding.member is not member and holding.release_by_s is None:
             holding.release_by_s = now_s + holding.member.release_within_s
-            holding.member.on_changed()
+            self.leaving[vchannel] = holding
+            holding.member.change(vchannel)
         elif holding.member is member and holding.release_by_s is not None:
             # The member that was to get it is gone: cancel the revocation.
             holding.release_by_s = None
-            member.on_changed()
+            del self.leaving[vchannel]
+            member.change(vchannel)
 
     def _take(self, holding: Holding) -> None:
         assert self.holdings.get(holding.vchannel) is holding
-        del self.holdings[holding.vchannel]
-        holding.member.on_changed()
+        del self.holdings[holding.vchannel], holding.member.holdings[holding.vchannel]
+        self.leaving.pop(holding.vchannel, None)
+        holding.member.change(holding.vchannel)

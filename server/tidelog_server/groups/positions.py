@@ -21,6 +21,8 @@ class GroupPositions:
 
     Attributes:
         usage: The number of positions of each tenant.
+        by_group: Those of each group that has any, by vchannel.
+        version: Number of positions that were added and removed so far.
 
     Invariant: ``usage.total`` is the number of positions.
     """
@@ -30,8 +32,9 @@ class GroupPositions:
     ) -> None:
         """Start with ``positions``; ``tenant_of`` returns the tenant of a group, which never changes."""
         self.usage = Usage()
+        self.version = 0
         self._tenant_of = tenant_of
-        self._by_group: dict[str, dict[str, GroupPosition]] = {}
+        self.by_group: dict[str, dict[str, GroupPosition]] = {}
         self._by_vchannel: dict[str, dict[str, GroupPosition]] = {}
         for key, position in positions.items():
             self.put(key, position)
@@ -41,19 +44,19 @@ class GroupPositions:
 
     def get(self, key: GroupKey) -> GroupPosition | None:
         """Return the position of a group on a vchannel; None if the group is not subscribed to it."""
-        return self._by_group.get(key.group, _NONE).get(key.vchannel)
-
-    def groups(self) -> Iterable[str]:
-        """Return the groups that have positions."""
-        return self._by_group.keys()
+        return self.by_group.get(key.group, _NONE).get(key.vchannel)
 
     def of_group(self, group: str) -> Mapping[str, GroupPosition]:
         """Return the positions of a group by vchannel, in the order of subscription."""
-        return self._by_group.get(group, _NONE)
+        return self.by_group.get(group, _NONE)
 
     def of_vchannel(self, vchannel: str) -> Mapping[str, GroupPosition]:
         """Return the positions on a vchannel by group."""
         return self._by_vchannel.get(vchannel, _NONE)
+
+    def on_vchannels(self, vchannels: Iterable[str]) -> list[GroupKey]:
+        """Return the keys of all positions on vchannels."""
+        return [GroupKey(group, vchannel) for vchannel in vchannels for group in self.of_vchannel(vchannel)]
 
     def pinned_tick(self, vchannel: str) -> tuple[int, str] | None:
         """Return the smallest next tick of a position that holds back retention, and its group; None without one."""
@@ -62,8 +65,9 @@ class GroupPositions:
 
     def put(self, key: GroupKey, position: GroupPosition) -> Row:
         """Set a position; return the change to write."""
-        of_group = self._by_group.setdefault(key.group, {})
+        of_group = self.by_group.setdefault(key.group, {})
         if key.vchannel not in of_group:
+            self.version += 1
             self.usage.add(self._tenant_of(key.group), 1)
         of_group[key.vchannel] = position
         self._by_vchannel.setdefault(key.vchannel, {})[key.group] = position
@@ -72,7 +76,8 @@ class GroupPositions:
     def remove(self, key: GroupKey) -> Row:
         """Remove an existing position; return the change to write."""
         assert self.get(key) is not None
-        _remove(self._by_group, key.group, key.vchannel)
+        self.version += 1
+        _remove(self.by_group, key.group, key.vchannel)
         _remove(self._by_vchannel, key.vchannel, key.group)
         self.usage.add(self._tenant_of(key.group), -1)
         return POSITIONS.gone(key)

@@ -5,7 +5,8 @@ refused.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from time import thread_time
 from typing import Final, NamedTuple
 
 import structlog
@@ -14,19 +15,26 @@ from tidelog_server.core.callers import NO_TENANT, Tenant
 from tidelog_server.core.errors import ChannelNotExistError, RateLimitRejectedError
 from tidelog_server.core.errors.groups import GroupInUseError, GroupMemberFencedError, GroupNotExistError
 from tidelog_server.core.groups import GroupKey
-from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
 from tidelog_server.core.usage import Usage
-from tidelog_server.groups.members import Grants, GroupMembers, Holding, Member
+from tidelog_server.groups.members import Changes, Grants, GroupMembers, Member
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.tasks import TaskOwner
 
+MAX_MEMBERS_PER_GROUP: Final = 256
+MAX_MEMBERS: Final = 10_000
+# Time for a member whose stream broke to reconnect before its vchannels are reassigned.
+RECONNECT_WITHIN_S: Final = 0.5
+
 _SWEEP_EVERY_S: Final = 0.1
-# Minimum interval between two rebalances of a group.
-_REBALANCE_EVERY_S: Final = 0.05
+# Minimum pause between two rebalances of a group: this, and this multiple of the time that the first one took.
+_MIN_PAUSE_S: Final = 0.005
+_PAUSE_FACTOR: Final = 4
 # A longer delay of a sweep counts as a pause of the process, during which no lease runs out.
 _MAX_PAUSE_S: Final = 0.2
+# The members of a group without any. Never changed.
+_NOBODY: Final = GroupMembers()
 _log = structlog.get_logger()
 
 
@@ -41,6 +49,7 @@ class JoinTerms(NamedTuple):
         release_within_s: Maximum time to release a revoked vchannel, in seconds.
         incarnation: Incarnation of the member's process; 0 if the member does not state one.
         tenant: Tenant of the member's principal.
+        accepts_changes: False if the member expects all of its holdings each time.
     """
 
     member_id: str
@@ -50,6 +59,7 @@ class JoinTerms(NamedTuple):
     release_within_s: float
     incarnation: int = 0
     tenant: Tenant = NO_TENANT
+    accepts_changes: bool = False
 
 
 class MemberState(NamedTuple):
@@ -65,15 +75,19 @@ class MemberSession:
 
     Attributes:
         changed: Set when the holdings changed, the member was removed, or another call attached to it.
-        is_stale: True if one of these happened since the caller set it to False.
+        is_stale: True if one of these happened since the last ``take``.
         member: The member.
     """
 
-    def __init__(self, sessions: "GroupSessions", group: str, changed: asyncio.Event) -> None:
+    def __init__(
+        self, sessions: "GroupSessions", group: str, changed: asyncio.Event, *, accepts_changes: bool = False
+    ) -> None:
         self.changed = changed
         self.is_stale = True
         self._sessions = sessions
         self._group = group
+        self._accepts_changes = accepts_changes
+        self._has_taken = False
         self.member: Member
 
     def attach(self, member: Member) -> None:
@@ -89,9 +103,13 @@ class MemberSession:
         """True once the member was removed, or another call attached to it."""
         return self.member.is_gone or self.member.on_changed != self._change
 
-    def holdings(self) -> list[Holding]:
-        """Return the member's holdings, sorted by vchannel."""
-        return self._sessions.holdings(self._group, self.member)
+    def take(self) -> Changes:
+        """Return the member's holdings: all at first, then, if the caller accepts that, only what has changed."""
+        self.is_stale = False
+        if self._has_taken and self._accepts_changes:
+            return self.member.take_changes()
+        self._has_taken = True
+        return self.member.take_all()
 
     def keep_alive(self) -> None:
         """Renew the member's lease."""
@@ -128,8 +146,10 @@ class GroupSessions:
         # Groups that have members.
         self._groups: dict[str, GroupMembers] = {}
         self._epoch = 0
-        # Time of each group's last rebalance, and the groups with a scheduled one.
-        self._rebalanced_s: dict[str, float] = {}
+        # Time from which each group may be rebalanced again, and the groups with a scheduled rebalance.
+        self._next_s: dict[str, float] = {}
+        # Of groups that have members: the channel of each vchannel, as of a version of the positions.
+        self._channels: dict[str, tuple[int, Mapping[str, str]]] = {}
         self._due: set[str] = set()
         self._clock: AwakeClock
 
@@ -147,12 +167,13 @@ class GroupSessions:
             RateLimitRejectedError: There are too many members. Nothing happened.
         """
         members = self._groups.get(group) or GroupMembers()
-        session = MemberSession(self, group, asyncio.Event())
+        session = MemberSession(self, group, asyncio.Event(), accepts_changes=terms.accepts_changes)
         member = members.members.get(terms.member_id)
         if member is None:
             self._check_room(group, members, terms.tenant)
             member = Member(
-                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _ignore,
+                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0,
+                on_changed=lambda: None,
                 tenant=terms.tenant,
             )  # fmt: skip
             members.join(member)
@@ -160,7 +181,7 @@ class GroupSessions:
             _log.info("group_member_joined", group=group, member_id=terms.member_id, members=len(members.members))
         elif member.incarnation != terms.incarnation or not terms.incarnation:
             # A new process under this id has not received the earlier holdings; new epochs fence the old process.
-            self.restart(group, members.held_by(member))
+            self.restart(group, sorted(member.holdings))
         member.incarnation = terms.incarnation
         member.description, member.channels = terms.description, terms.channels
         member.lease_s, member.release_within_s = terms.lease_s, terms.release_within_s
@@ -176,11 +197,10 @@ class GroupSessions:
 
     def release(self, group: str, member_id: str, vchannels: Sequence[tuple[str, int]]) -> None:
         """Release vchannels that a member holds under these epochs, and rebalance."""
-        members = self._groups.get(group)
-        if members is not None:
-            released = [members.release(vchannel, member_id, epoch) for vchannel, epoch in vchannels]
-            if any(released):
-                self.changed(group)
+        members = self._groups.get(group, _NOBODY)
+        released = [members.release(vchannel, member_id, epoch) for vchannel, epoch in vchannels]
+        if any(released):
+            self.changed(group)
 
     def remove(self, group: str, member: Member) -> None:
         """Remove a member, and rebalance."""
@@ -189,48 +209,58 @@ class GroupSessions:
         self.changed(group)
 
     def changed(self, group: str) -> None:
-        """Rebalance after members or subscriptions changed: now, or _REBALANCE_EVERY_S after the last rebalance.
+        """Rebalance after members or subscriptions changed: now, or after a pause since the last rebalance.
 
-        Why rate-limited: a rebalance visits all vchannels and members, and hundreds of members may join at once.
+        Why a pause: a rebalance visits all vchannels and members, and hundreds of members may join or release at once.
+        With it, the rebalances of a group take at most a fifth of the event loop's time.
         """
         if group in self._due:
             return
         loop = asyncio.get_running_loop()
-        wait_s = self._rebalanced_s.get(group, -_REBALANCE_EVERY_S) + _REBALANCE_EVERY_S - loop.time()
-        if wait_s <= 0:
+        next_s = self._next_s.get(group)
+        if next_s is None or next_s <= loop.time():
             self._rebalance(group)
         else:
             self._due.add(group)
-            loop.call_later(wait_s, self._rebalance, group)
+            loop.call_at(next_s, self._rebalance, group)
 
     def _rebalance(self, group: str) -> None:
         self._due.discard(group)
-        self._rebalanced_s[group] = asyncio.get_running_loop().time()
+        self._next_s.pop(group, None)
         members = self._groups.get(group)
         if members is None:
-            self._rebalanced_s.pop(group, None)
             return
-        if members.members:
-            vchannels = {vchannel: vchannel.rpartition("/")[0] for vchannel in self._positions.of_group(group)}
-            members.rebalance(vchannels, self._grants(group), self._clock.now_s())
-        else:
+        if not members.members:
             del self._groups[group]
-            self._rebalanced_s.pop(group, None)
+            self._channels.pop(group, None)
+            return
+        begin_s = thread_time()
+        members.rebalance(self._channels_of(group), self._grants(group), self._clock.now_s())
+        took_s = thread_time() - begin_s
+        self._next_s[group] = asyncio.get_running_loop().time() + took_s + max(_MIN_PAUSE_S, _PAUSE_FACTOR * took_s)
+
+    def _channels_of(self, group: str) -> Mapping[str, str]:
+        """Return the vchannels to which a group is subscribed, each with its channel."""
+        version, channels = self._channels.get(group, (-1, {}))
+        if version != self._positions.version:
+            channels = {vchannel: vchannel.rpartition("/")[0] for vchannel in self._positions.of_group(group)}
+            self._channels[group] = self._positions.version, channels
+        return channels
 
     def restart(self, group: str, vchannels: Sequence[str]) -> None:
         """Restart the holders of vchannels at the group's positions, under new epochs."""
-        members = self._groups.get(group)
-        if members is not None:
-            for vchannel in vchannels:
-                members.restart(vchannel, self._grants(group))
+        members = self._groups.get(group, _NOBODY)
+        for vchannel in vchannels:
+            members.restart(vchannel, self._grants(group))
 
     def destroyed(self, group: str) -> None:
         """Remove all members of a group that is being destroyed."""
-        members = self._groups.pop(group, None)
-        if members is not None:
-            for member in list(members.members.values()):
-                member.cause = GroupNotExistError(group)
-                members.remove(member)
+        members = self._groups.pop(group, _NOBODY)
+        self._next_s.pop(group, None)
+        self._channels.pop(group, None)
+        for member in list(members.members.values()):
+            member.cause = GroupNotExistError(group)
+            members.remove(member)
 
     def channels_destroyed(self, channels: Collection[str]) -> None:
         """Remove the members that consume destroyed channels. They receive the cause, and may rejoin without them."""
@@ -242,34 +272,24 @@ class GroupSessions:
                     members.remove(member)
                     self.changed(group)
 
-    def holdings(self, group: str, member: Member) -> list[Holding]:
-        """Return a member's holdings, sorted by vchannel."""
-        members = self._groups.get(group)
-        return [] if members is None else [members.holdings[vchannel] for vchannel in members.held_by(member)]
-
     def holder(self, group: str, vchannel: str) -> str:
         """Return the id of the member that holds a vchannel; empty if none does."""
-        members = self._groups.get(group)
-        holding = None if members is None else members.holdings.get(vchannel)
+        holding = self._groups.get(group, _NOBODY).holdings.get(vchannel)
         return "" if holding is None else holding.member.member_id
 
     def members(self, group: str) -> list[MemberState]:
         """Return the members of a group, in the order in which they joined."""
-        members = self._groups.get(group)
-        if members is None:
-            return []
-        now_s, held = self._clock.now_s(), members.held()
+        now_s = self._clock.now_s()
         return [
-            MemberState(member, held.get(member.member_id, []), max(0.0, member.expires_s - now_s))
-            for member in members.members.values()
+            MemberState(member, sorted(member.holdings), max(0.0, member.expires_s - now_s))
+            for member in self._groups.get(group, _NOBODY).members.values()
         ]
 
     def count(self, group: str | None = None) -> int:
         """Return the number of members of a group, or of all groups."""
         if group is None:
             return sum(len(members.members) for members in self._groups.values())
-        members = self._groups.get(group)
-        return 0 if members is None else len(members.members)
+        return len(self._groups.get(group, _NOBODY).members)
 
     def check_may_commit(self, key: GroupKey, member_id: str, epoch: int) -> None:
         """Check that a caller may commit a position.
@@ -281,8 +301,7 @@ class GroupSessions:
         if not member_id:
             self.check_not_held(key.group, (key.vchannel,))
             return
-        members = self._groups.get(key.group)
-        if members is None or not members.holds(key.vchannel, member_id, epoch):
+        if not self._groups.get(key.group, _NOBODY).holds(key.vchannel, member_id, epoch):
             raise GroupMemberFencedError(group=key.group, vchannel=key.vchannel, member_id=member_id, epoch=epoch)
 
     def check_not_held(self, group: str, vchannels: Collection[str]) -> None:
@@ -338,7 +357,3 @@ class GroupSessions:
                 if expired or len(members.holdings) < held:
                     self.changed(group)
             await asyncio.sleep(_SWEEP_EVERY_S)
-
-
-def _ignore() -> None:
-    """No-op callback."""

@@ -29,10 +29,6 @@ class Commit(NamedTuple):
     expected_tick: int | None = None
 
 
-def _always(_: str) -> bool:
-    return True
-
-
 class Subscriber(NamedTuple):
     """The principal that subscribes a group to channels.
 
@@ -42,7 +38,7 @@ class Subscriber(NamedTuple):
     """
 
     tenant: Tenant = NO_TENANT
-    may_pin: Callable[[str], bool] = _always
+    may_pin: Callable[[str], bool] = lambda _: True
 
 
 DEFAULT_SUBSCRIBER: Final = Subscriber()

@@ -21,7 +21,7 @@ from tidelog_server.journals.catalog import Journal, JournalCatalog, JournalChan
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.store import Change, MetadataStore, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.runtime.tasks import TaskOwner, to_its_end
 
 _OWNER: Final = Owner(role="journal")
 
@@ -59,6 +59,7 @@ class Journals:
         self.orphans = Orphans(ContentKind.JOURNAL, self.catalog, channels, self._directory, self._lifecycle)
         await self.orphans.destroy()
 
+    @to_its_end
     async def apply(self, changes: Sequence[JournalChange], tenant: Tenant) -> list[Journal]:
         """Create, change and delete journals, all or none, durably; return those that were not deleted, in order.
 
@@ -76,9 +77,6 @@ class Journals:
             self._node.admission.check()
         self._node.admission.check_storage()
         self._directory.ownership.check_metadata()
-        return await self._tasks.finish(self._apply(changes, tenant))
-
-    async def _apply(self, changes: Sequence[JournalChange], tenant: Tenant) -> list[Journal]:
         names = [change.name for change in changes]
         async with self._directory.changes:
             for _ in range(MAX_CREATE_ATTEMPTS):
@@ -135,4 +133,4 @@ class Journals:
 
     def _changed_elsewhere(self) -> None:
         self.on_changed()
-        self.orphans.may_exist()
+        self.orphans.may_exist.set()

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    MAX_JOURNAL_LABELS_BYTES,
-    MAX_LABEL_NAME_CHARACTERS,
-    MAX_LABEL_VALUE_CHARACTERS,
-    MIN_LABEL_NAME_CHARACTERS,
-)
+from tidelog_server.core.limits import KIB
 from tidelog_server.core.message_checks import check_at_most
 from tidelog_server.core.names import TOKEN_CHARACTERS, shown
 from tidelog_server.core.sorted_names import NamePattern
+
+MIN_LABEL_NAME_CHARACTERS: Final = 2
+MAX_LABEL_NAME_CHARACTERS: Final = 64
+MAX_LABEL_VALUE_CHARACTERS: Final = 1_024
+# Names and values of one journal together.
+MAX_JOURNAL_LABELS_BYTES: Final = 16 * KIB
 
 Labels = tuple[tuple[str, str], ...]
 """``(name, value)``, sorted and unique."""

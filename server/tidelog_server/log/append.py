@@ -49,6 +49,11 @@ class Append:
         self.is_duplicate = False
         self.repetitions: list[Append] | None = None
 
+    @property
+    def vchannels_of_channel(self) -> int:
+        """Number of vchannels of its channel; 0 if it has several channels, or none."""
+        return 0
+
 
 class TickedAppend(Append, ABC):
     """A validated append, which takes its ticks and makes its entries when it is submitted.

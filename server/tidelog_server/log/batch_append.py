@@ -30,6 +30,11 @@ class BatchAppend(TickedAppend):
         self._options = options
         self._is_system = is_system
 
+    @property
+    def vchannels_of_channel(self) -> int:
+        """Number of vchannels of its channel."""
+        return len(self._log.vchannels)
+
     def try_submit(self) -> bool:
         """See TickedAppend. Conditions are not checked for a retry.
 

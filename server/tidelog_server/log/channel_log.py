@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelog_server.core.entries import NewEntry
@@ -10,10 +10,12 @@ from tidelog_server.core.errors import (
     BarrierNotReachedError,
     ChannelNotExistError,
     DiskFullError,
+    Effect,
     RateLimitRejectedError,
     ShutdownError,
-    StorageFailedError,
 )
+from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError, cause_of
+from tidelog_server.core.errors.storage import LogSilentError
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.append import TickedAppend
@@ -35,6 +37,8 @@ class Admission:
     Attributes:
         submitted_bytes: Bytes of columns submitted since the start.
         free_disk_bytes: Last measured free space, less the estimated use of later appends; None before the first check.
+        failure: Why the log has stopped; None while it works.
+        silent_s: Seconds for which a write waits for the engine of the log; 0 if that is not too long.
         lease: Lease of the node; None outside of a cluster.
     """
 
@@ -43,7 +47,8 @@ class Admission:
     submitted_bytes: int = 0
     is_shutting_down: bool = False
     free_disk_bytes: int | None = None
-    failure: StorageFailedError | None = None
+    failure: LogFailure | None = None
+    silent_s: float = 0.0
     lease: LeaseValidity | None = None
 
     @property
@@ -61,15 +66,41 @@ class Admission:
     def check_storage(self) -> None:
         """Raise if nothing may be changed now, not even to free disk space. Nothing happened then."""
         if self.failure is not None:
-            raise StorageFailedError(self.failure.values["cause"])
+            raise self.failure.with_effect(Effect.NONE)
+        if self.silent_s:
+            raise LogSilentError(self.silent_s)
         self.check_serving()
 
     def check_serving(self) -> None:
         """Raise if the node serves no requests now, not even reads."""
-        if self.lease is not None:
-            self.lease.check()
         if self.is_shutting_down:
             raise ShutdownError
+        self.check_lease()
+
+    def check_lease(self) -> None:
+        """Raise if the node serves none of its channels, because its lease has ended."""
+        if self.lease is None or self.lease.is_held():
+            return
+        if self.is_shutting_down:
+            # It was handed over. Why not the other error: after this one a client sends nothing more on a stream.
+            raise ShutdownError
+        self.lease.check()
+
+    def why_stopped(self) -> str | None:
+        """Return why the node will not accept changes any more; None if it may."""
+        if self.failure is not None:
+            is_lost = isinstance(self.failure, OwnershipLostError)
+            return cause_of(self.failure) if is_lost else f"storage failed: {cause_of(self.failure)}"
+        return "shutting down" if self.is_shutting_down else None
+
+    def waits(self) -> dict[str, str | None]:
+        """Return by name what may keep the node from accepting changes for a while: why it does now, else None."""
+        silent = f"the engine of the log has not confirmed a write for {self.silent_s:.0f} s" if self.silent_s else None
+        return {
+            "lease": None if self.lease is None or self.lease.is_held() else "the node's lease expired",
+            "engine": silent,
+            "disk": "the disk is nearly full" if self.is_disk_full else None,
+        }
 
     @property
     def is_serving(self) -> bool:
@@ -182,7 +213,7 @@ class ChannelLog:
         name: Name of the channel.
         created_tick: Distinguishes the channel from others of the same name: a later one has a greater tick.
         shared: What it shares with the other channels of the node.
-        vchannels: Its vchannels, by index.
+        vchannels: Its vchannels, by index; it only grows.
         is_closed: True once the channel is being destroyed.
 
     Invariants:
@@ -190,21 +221,28 @@ class ChannelLog:
         INV-2: everything at or below ``watermark()`` is durable and readable, and nothing will be added there.
     """
 
-    def __init__(self, shared: LogContext, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
-        """Open the log of vchannels that are in the store."""
+    def __init__(self, shared: LogContext, name: str, created_tick: int) -> None:
+        """Open the log without vchannels; ``extend`` adds them."""
         self.name = name
         self.created_tick = created_tick
         self.shared = shared
-        self.vchannels = [
-            VchannelLog(vchannel_id, f"{name}/{index}", shared.store.tail(vchannel_id))
-            for index, vchannel_id in enumerate(vchannel_ids)
-        ]
+        self.vchannels: list[VchannelLog] = []
         # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
         # ``_drained`` is set while this is empty.
         self._in_flight: deque[int] = deque()
         self._drained = asyncio.Event()
         self._drained.set()
         self.is_closed = False
+
+    def extend(self, vchannel_ids: Sequence[int]) -> Sequence[VchannelLog]:
+        """Add vchannels that are in the store, and return them; wakes followers, which may want to follow them too."""
+        added = [
+            VchannelLog(vchannel_id, f"{self.name}/{index}", self.shared.store.tail(vchannel_id))
+            for index, vchannel_id in enumerate(vchannel_ids, len(self.vchannels))
+        ]
+        self.vchannels += added
+        self.wake_all()
+        return added
 
     def watermark(self) -> Tick:
         """Return the tick up to which the channel is complete; it advances with time even without appends."""
@@ -276,6 +314,11 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
+
+
+def grown_since(known: Mapping[str, int], logs: Iterable[ChannelLog]) -> Mapping[str, int]:
+    """Return the number of vchannels of those channels that have more than ``known``, a number by channel, states."""
+    return known and {log.name: len(log.vchannels) for log in logs if 0 < known.get(log.name, 0) < len(log.vchannels)}
 
 
 def _first_tick(entry: NewEntry) -> int:

@@ -8,18 +8,20 @@ from tidelog_server.log.append import Append
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.storage.log_store import WriteMark
 
 # Groups whose figures are collected before the metrics are updated: a millisecond of work.
 _MAX_FIGURES: Final = 64
 
 
 @dataclass(slots=True)
-class Group:
+class CommitGroup:
     """Appends that are committed together. The thread, if it syncs it, owns it from the end of its write until then."""
 
     appends: list[Append]
     size_bytes: int
     needs_sync: bool
+    mark: WriteMark = 0
     write_s: float = 0.0
     sync_s: float | None = None
     failure: LogFailure | None = None
@@ -50,7 +52,7 @@ class CommitFigures:
         # Of groups that are not in the metrics yet.
         self._figures: list[_Figures] = []
 
-    def note(self, group: Group) -> None:
+    def note(self, group: CommitGroup) -> None:
         """Collect the figures of a group that was settled just now."""
         oldest = group.appends[0]
         ack_s = self._clock.monotonic_s() - oldest.started_s

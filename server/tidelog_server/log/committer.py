@@ -1,10 +1,10 @@
 """Group commit for all channels of the node: one write and one sync for many appends.
 
 The event loop writes a group, and a thread syncs it. Meanwhile the event loop writes the next one, so that the disk
-and the CPU work at the same time. All appends that arrive while two groups are in flight form the next group. Other
-changes of the store (trims, drops, metadata) run on the thread, between groups.
+and the CPU work at the same time. All appends that arrive while as many groups are in flight as the store allows
+form the next group. Other changes of the store (trims, drops, metadata) run on the thread, between groups.
 
-The event loop also syncs the appends of a lone caller, see ``lone_appends``.
+The event loop also syncs the appends of a lone caller, see ``lone_appends``, if the store allows it.
 
 Why the event loop: rocksdict holds the GIL during a write, so the loop is blocked in any case, and waking a thread
 would only add to that.
@@ -24,7 +24,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.append import Append, rows_of
-from tidelog_server.log.commit_figures import CommitFigures, Group
+from tidelog_server.log.commit_figures import CommitFigures, CommitGroup
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.log.lone_appends import LoneAppends
 from tidelog_server.log.slow_appends import SlowAppends
@@ -36,8 +36,6 @@ from tidelog_server.storage.rows import Row
 
 Result = TypeVar("Result")
 
-# One group that is synced, and one that is written meanwhile.
-_MAX_GROUPS_AHEAD: Final = 2
 # Entries that need no sync are synced this long after they were written, or after the work in progress then.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
@@ -57,7 +55,7 @@ class _Turn(Enum):
     """What the event loop does about the work that waits."""
 
     IDLE = auto()
-    """Nothing is scheduled: nothing waits, or two groups are ahead."""
+    """Nothing is scheduled: nothing waits, or enough groups are ahead."""
     DUE = auto()
     """``_advance`` runs in the next step, or ``commit_lone`` runs it before."""
     STALLED = auto()
@@ -109,6 +107,7 @@ class GroupCommitter:
         # Set before the first append if this node is part of a cluster.
         self.lease: LeaseValidity | None = None
         self._store = store
+        self._traits = store.write_traits
         self._clock = clock
         self.figures = CommitFigures(clock, metrics, slow_appends)
         self._on_committed = on_committed
@@ -123,7 +122,7 @@ class GroupCommitter:
         # Groups handed over to the thread and not yet returned.
         self._groups_ahead = 0
         # None ends the thread.
-        self._handed_over: queue.SimpleQueue[Group | _Job | None] = queue.SimpleQueue()
+        self._handed_over: queue.SimpleQueue[CommitGroup | _Job | None] = queue.SimpleQueue()
         # Time of the oldest write that no append waits to be synced. Set by the thread; while it is None and the
         # thread has no work, the event loop may sync.
         self._unsynced_since_s: float | None = None
@@ -175,12 +174,17 @@ class GroupCommitter:
         self.submit(Append((), True, done.set_result, rows=rows))
         return _durable(done)
 
-    def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
-        """Run ``call`` on the thread, after everything submitted before and without concurrent writes.
+    def submit_job(
+        self, call: Callable[[], Any], *, changes_store: bool = True, only_writes: bool = False
+    ) -> Future[Any]:
+        """Run ``call`` after everything submitted before and without concurrent writes.
 
-        A job that changes the store is refused after a failure.
+        It runs on the thread, unless it ``only_writes``. A job that changes the store is refused after a failure.
         """
-        return self._queue_job(_Job(call, Future(), changes_store, only_writes=False))
+        job = _Job(call, Future(), changes_store, only_writes)
+        self._waiting.append(job)
+        self._schedule()
+        return job.done
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run ``call`` as a job and return its result. Cancelling does not stop a call that has started."""
@@ -191,18 +195,25 @@ class GroupCommitter:
 
         It runs on the event loop, concurrently with the sync of earlier writes, and at once if nothing waits: two
         thread switches take longer than a small write.
+
+        If the store always syncs, it runs as a job that does: a write that nothing syncs would never be confirmed.
         """
+        if self._traits.always_syncs:
+            return await self.run(call)
         if not self._waiting and self._turn is _Turn.IDLE and self._life is not _Life.ENDED and self._engine_is_ready():
             return cast("Result", self._change(call, changes_store=True))
-        done: Future[Result] = self._queue_job(_Job(call, Future(), changes_store=True, only_writes=True))
-        return await asyncio.wrap_future(done)
+        return await asyncio.wrap_future(self.submit_job(call, only_writes=True))
+
+    async def drained(self) -> None:
+        """Wait until everything that was submitted before is settled or has failed."""
+        await asyncio.wrap_future(self.submit_job(lambda: None, changes_store=False))
 
     async def close(self) -> None:
         """Drain everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
         if self._life is _Life.OPEN:
             self._life = _Life.CLOSING
             try:
-                await asyncio.wrap_future(self.submit_job(lambda: None, changes_store=False))
+                await self.drained()
             finally:
                 self._life = _Life.ENDED
                 self._handed_over.put(None)
@@ -210,14 +221,9 @@ class GroupCommitter:
 
     # -- On the event loop ---------------------------------------------------------------------------------
 
-    def _queue_job(self, job: _Job) -> Future[Any]:
-        self._waiting.append(job)
-        self._schedule()
-        return job.done
-
     def _schedule(self) -> None:
         may_hand_over = self._turn is _Turn.IDLE and self._life is not _Life.ENDED
-        if self._waiting and may_hand_over and self._groups_ahead < _MAX_GROUPS_AHEAD:
+        if self._waiting and may_hand_over and self._groups_ahead < self._traits.groups_ahead:
             # Not at once: appends that arrive in the same step of the event loop share the group.
             self._turn = _Turn.DUE
             self._due = self._loop.call_soon(self._advance)
@@ -247,7 +253,7 @@ class GroupCommitter:
             self._handed_over.put(job)
         elif self._engine_is_ready():
             group = self._gather()
-            assert self._groups_ahead < _MAX_GROUPS_AHEAD
+            assert self._groups_ahead < self._traits.groups_ahead
             syncs_here = self._syncs_here(group)
             self._groups_ahead += 1
             self._write(group)
@@ -257,10 +263,10 @@ class GroupCommitter:
             else:
                 self._handed_over.put(group)
 
-    def _syncs_here(self, group: Group) -> bool:
+    def _syncs_here(self, group: CommitGroup) -> bool:
         is_thread_idle = self._groups_ahead == 0 and self._unsynced_since_s is None
         return self._lone_appends.syncs_here(
-            is_alone=group.needs_sync and is_thread_idle and not self._waiting,
+            is_alone=group.needs_sync and is_thread_idle and not self._waiting and self._traits.may_sync_on_loop,
             appends=len(group.appends),
             size_bytes=group.size_bytes,
             submitted_s=group.appends[0].started_s,
@@ -281,12 +287,12 @@ class GroupCommitter:
         self._loop.call_later(_STALL_POLL_S, self._advance)
         return False
 
-    def _gather(self) -> Group:
+    def _gather(self) -> CommitGroup:
         """Return the next group: the oldest append, and those that fit with it."""
         waiting = self._waiting
         appends: list[Append] = []
         size_bytes = batches = 0
-        needs_sync = False
+        needs_sync = self._traits.always_syncs
         while waiting and batches < MAX_GROUP_BATCHES:
             item = waiting[0]
             if isinstance(item, _Job):
@@ -304,9 +310,9 @@ class GroupCommitter:
             appends.append(item)
             waiting.popleft()
         assert appends
-        return Group(appends, size_bytes, needs_sync)
+        return CommitGroup(appends, size_bytes, needs_sync)
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: CommitGroup) -> None:
         group.failure = self._failure or self._lease_lost()
         if group.failure is not None:
             return
@@ -315,11 +321,15 @@ class GroupCommitter:
         entries = [entry for append in group.appends for entry in append.entries]
         staged = [batch for append in group.appends for batch in append.staged]
         rows = rows_of(group.appends)
-        group.failure = self._attempt(lambda: self._store.write(entries, rows, staged))
+
+        def write() -> None:
+            group.mark = self._store.write(entries, rows, staged)
+
+        group.failure = self._attempt(write)
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 
-    def _settle(self, group: Group) -> None:
+    def _settle(self, group: CommitGroup) -> None:
         """Publish a group's outcome, in order."""
         assert self._groups_ahead > 0
         self._groups_ahead -= 1
@@ -334,7 +344,7 @@ class GroupCommitter:
         if group.failure is None:
             self._loop.call_soon(self.figures.note, group)
 
-    def _publish(self, group: Group) -> None:
+    def _publish(self, group: CommitGroup) -> None:
         if group.failure is None:
             self._on_committed(group.appends)
             # Ordering: after the sync. The entries stay in the log, but they are no longer acknowledged.
@@ -369,7 +379,7 @@ class GroupCommitter:
                 self._loop.call_soon_threadsafe(self._settle, item)
         self._sync_idle()
 
-    def _next(self) -> Group | _Job | None:
+    def _next(self) -> CommitGroup | _Job | None:
         """Wait for work; meanwhile sync writes that have waited _IDLE_SYNC_S for a sync."""
         while (since_s := self._unsynced_since_s) is not None:
             left_s = since_s + _IDLE_SYNC_S - self._clock.monotonic_s()
@@ -381,7 +391,7 @@ class GroupCommitter:
             self._sync_idle()
         return self._handed_over.get()
 
-    def _sync(self, group: Group) -> None:
+    def _sync(self, group: CommitGroup) -> None:
         """Sync a written group if it needs that."""
         # The sync of the previous group may have failed while this one was written.
         group.failure = group.failure or self._failure
@@ -389,7 +399,7 @@ class GroupCommitter:
             begin_s = self._clock.monotonic_s()
             if group.needs_sync:
                 self._unsynced_since_s = None
-                group.failure = self._attempt(self._store.sync)
+                group.failure = self._attempt(lambda: self._store.sync(group.mark))
                 group.sync_s = self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
                 self._unsynced_since_s = begin_s
@@ -416,15 +426,18 @@ class GroupCommitter:
             job.done.set_result(result)
 
     def _change(self, call: Callable[[], Any], *, changes_store: bool) -> Any:
-        """Run a job's call and return its result. A storage failure stops the log."""
+        """Run a job's call, sync if the store always does, and return the result. A storage failure stops the log."""
         # Even if the store itself still works, after a bug: a job may depend on a write that failed.
         if self._failure is not None and changes_store:
             raise self._failure.with_effect(Effect.NONE)
         try:
-            return call()
-        except StorageFailedError as error:
+            result = call()
+            if changes_store and self._traits.always_syncs:
+                self._store.sync()
+        except (StorageFailedError, OwnershipLostError) as error:
             self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
             raise
+        return result
 
     def _lease_lost(self) -> LogFailure | None:
         """Return the cause if the node's lease has expired; the log then stops."""
@@ -436,7 +449,7 @@ class GroupCommitter:
         """Run a write or a sync; return the cause if it failed, which stops the log."""
         try:
             change()
-        except StorageFailedError as error:
+        except (StorageFailedError, OwnershipLostError) as error:
             return self._fail(error)
         except BaseException as error:  # noqa: BLE001 - a bug: waiting callers must not wait indefinitely
             return self._fail_by_defect(error)

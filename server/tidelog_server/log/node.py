@@ -2,13 +2,15 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import structlog
 
+from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
+from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.append import Append
@@ -25,10 +27,12 @@ from tidelog_server.log.watch_memory import WatchMemory
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.log_store import LogFigures, LogStore
 from tidelog_server.storage.rows import Row, Table
 
 _LOOK_AT_DISK_EVERY_S: Final = 1.0
+_LOOK_AT_LOG_EVERY_S = 0.2
+_SHORTEN_EVERY_S = 1.0
 _log = structlog.get_logger()
 
 
@@ -42,7 +46,6 @@ class LogNode:
         clock: Clock,
         metrics: Metrics,
         *,
-        folder: Path | None,
         on_failure: Callable[[LogFailure], None],
     ) -> None:
         """Start the committer.
@@ -52,14 +55,12 @@ class LogNode:
             limits: Limits.
             clock: Clock.
             metrics: Metrics to update.
-            folder: Data folder whose disk is watched; None if nothing is on disk.
             on_failure: Called once, when storage has failed or the node's lease has expired.
         """
         self.store = store
         self.metrics = metrics
         self.admission = Admission(limits)
         self.clock = clock
-        self.folder = folder
         self._is_disk_full = False
         self.has_lost_lease = False
         self._on_failure = on_failure
@@ -74,6 +75,9 @@ class LogNode:
             store, clock, metrics,
             slow_appends=self.slow_appends, on_committed=self._committed, on_failure=self._failed,
         )  # fmt: skip
+        store.report_confirmations(metrics.log_confirm_seconds.observe)
+        # Those in the metrics already.
+        self._log_figures = LogFigures(0, 0, 0, 0, 0, 0, 0)
         self.shared: LogContext
         self.read_budget = ReadBudget(limits.max_unread_bytes)
         self.watch_memory = WatchMemory(lambda: self.admission.limits)
@@ -93,15 +97,22 @@ class LogNode:
 
     def add(self, name: str, vchannel_ids: Sequence[int], created_tick: int) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""
-        # A vchannel belongs to one open channel: its entries are settled there.
         assert name not in self._logs
-        assert self._by_vchannel_id.keys().isdisjoint(vchannel_ids)
-        log = ChannelLog(self.shared, name, vchannel_ids, created_tick)
+        log = ChannelLog(self.shared, name, created_tick)
         self._logs[name] = log
-        for vchannel in log.vchannels:
+        self.extend(log, vchannel_ids)
+        return log
+
+    def extend(self, log: ChannelLog, vchannel_ids: Sequence[int]) -> None:
+        """Add vchannels that exist in the store to the log of a channel. They accept appends at once.
+
+        INV-2 holds for them: no message gets a tick at or below a watermark that was reported before.
+        """
+        for vchannel in log.extend(vchannel_ids):
+            # A vchannel belongs to one open channel: its entries are settled there.
+            assert vchannel.vchannel_id not in self._by_vchannel_id
             self._by_vchannel_id[vchannel.vchannel_id] = (log, vchannel)
         self._count()
-        return log
 
     async def remove(self, log: ChannelLog) -> None:
         """Close the log of a channel; its entries stay in the store."""
@@ -116,14 +127,55 @@ class LogNode:
         found = self._by_vchannel_id.get(vchannel_id)
         return found and found[1].name
 
+    def watches(self, silent_s: float) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return, by name, what watches the disk and the engine of this store; see below. None of it ends."""
+        watches: dict[str, Coroutine[Any, Any, None]] = {}
+        if self.store.folder is not None:
+            watches["disk"] = self.watch_disk()
+        if self.store.write_traits.always_syncs:
+            watches["log"] = self.watch_log(silent_s)
+            watches["snapshots"] = self.shorten_log()
+        return watches
+
     async def watch_disk(self) -> None:
         """Check the free space of the data folder's disk every second. Only with a folder. Never ends."""
-        assert self.folder is not None
+        assert self.store.folder is not None
         while True:
-            usage = await asyncio.to_thread(shutil.disk_usage, self.folder)
+            usage = await asyncio.to_thread(shutil.disk_usage, self.store.folder)
             self.metrics.disk_total_bytes.set(usage.total)
             self.note_free_disk(usage.free)
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
+
+    async def watch_log(self, silent_s: float) -> None:
+        """Refuse changes while a write waits longer than ``silent_s`` for the engine of the log. Never ends."""
+        while True:
+            waits_s = self.store.unconfirmed_s()
+            was_silent, is_silent = bool(self.admission.silent_s), waits_s > silent_s
+            self.admission.silent_s = waits_s if is_silent else 0.0
+            if was_silent != is_silent:
+                _log.warning("log_silent" if is_silent else "log_answers_again", unconfirmed_s=round(waits_s, 1))
+            await asyncio.sleep(_LOOK_AT_LOG_EVERY_S)
+
+    async def shorten_log(self) -> None:
+        """Have snapshots made, and the log shortened, when that is due. Never ends.
+
+        On a thread of its own: a thread that reads from an engine has a connection of its own.
+        """
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-snapshot")
+        try:
+            while True:
+                await asyncio.sleep(_SHORTEN_EVERY_S)
+                changes = self.store.shorten()
+                try:
+                    while (change := await loop.run_in_executor(thread, next, changes, None)) is not None:
+                        await self.committer.run(change)
+                except (StorageFailedError, OwnershipLostError) as error:
+                    self._failed(error)
+                except (DataLossError, StorageUnreadableError) as error:
+                    _log.error("log_not_shortened", problem=error.message)
+        finally:
+            thread.shutdown(wait=False)
 
     def note_free_disk(self, free_bytes: int) -> None:
         """Update the free disk space, which stops or resumes appends."""
@@ -150,13 +202,25 @@ class LogNode:
         metrics.producers.set(len(self.shared.producers))
         metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)
         metrics.tick_lead_seconds.set(self.shared.oracle.lead_s())
-        metrics.last_tick_seconds.set(physical_ms(self.shared.oracle.last) / 1_000)
+        metrics.last_tick_timestamp_seconds.set(physical_ms(self.shared.oracle.last) / 1_000)
         metrics.watermark_lag_seconds.set(self._watermark_lag_s())
         metrics.storage_failed.set(0 if self.admission.failure is None else 1)
         if self.admission.free_disk_bytes is not None:
             metrics.disk_free_bytes.set(self.admission.free_disk_bytes)
-        for figure, value in self.store.metrics().items():
-            metrics.engine.labels(figure).set(value)
+        metrics.engine.replace(self.store.metrics())
+        if (figures := self.store.log_figures()) is not None:
+            self._refresh_log_metrics(figures)
+
+    def _refresh_log_metrics(self, figures: LogFigures) -> None:
+        metrics, before, self._log_figures = self.metrics, self._log_figures, figures
+        metrics.log_term.set(figures.term)
+        metrics.log_records.set(figures.records)
+        metrics.log_appended_bytes.inc(figures.appended_bytes - before.appended_bytes)
+        metrics.log_unconfirmed_bytes.set(figures.unconfirmed_bytes)
+        metrics.log_unconfirmed_seconds.set(self.store.unconfirmed_s())
+        metrics.log_foreign_records.inc(figures.foreign - before.foreign)
+        metrics.log_fenced_records.inc(figures.fenced - before.fenced)
+        metrics.log_views_rebuilt.inc(figures.views_rebuilt - before.views_rebuilt)
 
     def begin_shutdown(self) -> None:
         """Accept no new work from now on, and wake every scan and stream to notice."""
@@ -165,10 +229,6 @@ class LogNode:
             watcher.set()
         for log in self._logs.values():
             log.wake_all()
-
-    async def close(self) -> None:
-        """Drain and sync everything that was submitted, and end the committer's thread."""
-        await self.committer.close()
 
     def _committed(self, appends: Sequence[Append]) -> None:
         """Make a committed group readable. Ordering: before any of its acks, so an acked message can be read."""
@@ -196,19 +256,24 @@ class LogNode:
         for on_rows, of_table in changed.items():
             on_rows(of_table)
 
+    def hand_over(self) -> None:
+        """Note that another process may own the log from now on, which is no failure. Nothing is in flight."""
+        self.has_lost_lease = True
+
     def lose_lease(self, error: OwnershipLostError) -> None:
-        """Stop serving: the lease is lost."""
+        """Stop serving: the lease is lost, or with the log in an engine of no use. Nothing after ``hand_over``."""
         if self.has_lost_lease:
             return
         self.has_lost_lease = True
         assert self.admission.lease is not None
         self.admission.lease.end()
-        _log.warning("lease_lost", node=error.values["node_id"], term=self.admission.lease.term)
+        lease = self.admission.lease
+        _log.warning("lease_lost", node=lease.node_id, term=lease.term, reason=error.message)
         self._fail_logs()
         self._on_failure(error)
 
     def _failed(self, error: LogFailure) -> None:
-        if isinstance(error, OwnershipLostError):
+        if isinstance(error, OwnershipLostError) and self.admission.lease is not None:
             self.lose_lease(error)
             return
         if self.admission.failure is not None:
@@ -216,7 +281,10 @@ class LogNode:
         # The appends in flight stay in flight: no watermark passes them, so readers never see what may not be durable.
         self.admission.failure = error
         self.metrics.storage_failed.set(1)
-        _log.critical("storage_failed", cause=error.values["cause"])
+        if isinstance(error, OwnershipLostError):
+            _log.critical("log_claimed" if error.is_claimed else "log_lost", problem=error.message)
+        else:
+            _log.critical("storage_failed", cause=error.values["cause"])
         self._fail_logs()
         self._on_failure(error)
 

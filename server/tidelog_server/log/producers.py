@@ -15,7 +15,7 @@ from tidelog_server.core.errors import (
     SequenceReusedError,
 )
 from tidelog_server.core.errors.forgotten import ProducerForgottenError
-from tidelog_server.core.limits import MAX_PRODUCERS, MAX_REPEAT_AGE_MS
+from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
 from tidelog_server.core.names import RESERVED_PREFIX
 from tidelog_server.core.producers import (
     UNKNOWN_PRODUCER,
@@ -30,6 +30,9 @@ from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.append import Append
 from tidelog_server.log.rows import WINDOWS
 from tidelog_server.storage.rows import Row
+
+# Windows of idempotent producers of a node; above that, the principal with the most windows loses its oldest one.
+MAX_PRODUCERS: Final = 10_000
 
 FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
 FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"
@@ -82,10 +85,6 @@ class _Producer:
 
     window: ProducerWindow
     in_flight: dict[int, Append] = field(default_factory=dict)
-
-
-def _is_in_use(producer: _Producer) -> bool:
-    return bool(producer.in_flight)
 
 
 class ProducerTable:
@@ -164,7 +163,7 @@ class ProducerTable:
         # ``known_result`` has refused every other epoch and sequence.
         assert producer.epoch == window.epoch
         assert producer.sequence == window.last_sequence + 1
-        append.rows = (*append.rows, *self.put(key, window.extended(result, producer.tenant)))
+        append.rows = (*append.rows, *self.put(key, window.extended(result, producer.tenant, producer.call)))
         self._track(key, producer.sequence, append)
 
     def settle_with_first(self, key: ProducerKey, sequence: int, repeated: Append) -> None:
@@ -240,7 +239,7 @@ class ProducerTable:
 
     def _make_room(self, window: ProducerWindow) -> tuple[Row, ...]:
         """Evict windows until one more fits; several if all were in use before and the table exceeded its limit."""
-        evicted = self._shared.make_room(window.tenant, MAX_PRODUCERS, _is_in_use)
+        evicted = self._shared.make_room(window.tenant, MAX_PRODUCERS, lambda each: bool(each.in_flight))
         if not evicted:
             return ()
         self._on_evicted(len(evicted))

@@ -19,6 +19,9 @@ class Place(NamedTuple):
 Find = Callable[[str], Place]
 """Returns the log and the vchannel of a name. Raises ChannelNotExistError, NotOwnerError, OwnershipLostError."""
 
+FindAll = Callable[[str], Sequence[Place]]
+"""As ``Find``, but the name of a channel stands for all vchannels that it has now."""
+
 MovePositions = Callable[[], Sequence[Row]]
 """Moves positions of consumer groups in memory; returns the changes to persist, or raises if refused."""
 
@@ -29,45 +32,31 @@ def no_positions() -> Sequence[Row]:
 
 
 class Joined(Protocol):
-    """Events of another feature that are written with a transaction, or not at all."""
+    """Events of another feature that are written with a transaction, or not at all; none unless stated otherwise."""
 
     @property
     def events(self) -> int:
         """Maximum number of events, each of which has a tick."""
-        ...
+        return 0
 
     def check(self, base: int) -> None:
         """Raise TidelogServerError if they are refused with ticks from ``base`` on. Nothing happened then."""
-        ...
+        return
 
     def enter(self, base: int, first_tick: int) -> Sequence[NewEntry]:
         """Make the changes that ``check`` has accepted; return the entries to submit without an ``await``.
 
         ``first_tick`` is that of the transaction, to which the entries belong.
         """
-        ...
-
-    def settled(self, append: Append) -> None:
-        """Take note that the entries are durable, or that the log failed."""
-        ...
-
-
-class _Nothing:
-    """Joins nothing to a transaction."""
-
-    events = 0
-
-    def check(self, base: int) -> None:
-        """See Joined."""
-        assert base
-
-    def enter(self, base: int, first_tick: int) -> Sequence[NewEntry]:
-        """See Joined."""
-        assert first_tick <= base
         return ()
 
     def settled(self, append: Append) -> None:
-        """See Joined."""
+        """Take note that the entries are durable, or that the log failed."""
+        return
+
+
+class _Nothing(Joined):
+    """Joins nothing to a transaction."""
 
 
 NOTHING_JOINED: Final[Joined] = _Nothing()

@@ -1,10 +1,15 @@
 """The memory of all watches of a node: the names that each has sent, by tenant (D-168)."""
 
 from collections.abc import Callable
+from typing import Final
 
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.limits import MAX_WATCH_MEMORY_BYTES, WATCHED_NAME_BYTES, Limits
+from tidelog_server.core.limits import MIB, Limits
 from tidelog_server.core.usage import Usage
+
+# What all watches of a node remember to have sent. A dict takes at most 45 bytes for an item that it shares.
+WATCHED_NAME_BYTES: Final = 64
+MAX_WATCH_MEMORY_BYTES: Final = 256 * MIB
 
 _MAX_NAMES = MAX_WATCH_MEMORY_BYTES // WATCHED_NAME_BYTES
 

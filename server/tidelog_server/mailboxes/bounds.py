@@ -1,17 +1,18 @@
 """Bounds on what all mailboxes of a node hold, shared fairly by tenants (D-102)."""
 
 from collections.abc import Callable
+from typing import Final
 
 from tidelog_server.core.callers import Tenant
-from tidelog_server.core.limits import (
-    ENDED_LOCK_MEMORY_BYTES,
-    ENDED_LOCKS_PART,
-    MAX_ENDED_LOCKS,
-    MAX_WAITING_FETCHES,
-    MIN_ENDED_LOCKS,
-    Limits,
-)
+from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, MAX_ENDED_LOCKS, Limits
 from tidelog_server.core.usage import Usage
+
+# Fetches that wait on a node; about 2 kB each.
+MAX_WAITING_FETCHES: Final = 10_000
+# A node with many mailboxes remembers fewer ended locks in each, so that they take about 1/ENDED_LOCKS_PART of the
+# memory of mailboxes, but at least MIN_ENDED_LOCKS.
+MIN_ENDED_LOCKS: Final = 64
+ENDED_LOCKS_PART: Final = 16
 
 
 class Bounds:

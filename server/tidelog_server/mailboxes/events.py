@@ -355,21 +355,6 @@ def _replay_exhausted(how: LockEnd, state: MailboxState, payload: bytes) -> None
         state.exhaust(message_id, how)
 
 
-def _replay_redriven(state: MailboxState, payload: bytes) -> None:
-    due_tick, ids = decode_ids(payload)
-    state.redriven(ids, due_tick)
-
-
-def _replay_extended(state: MailboxState, payload: bytes) -> None:
-    until, ids = decode_ids(payload)
-    state.extended(ids, until)
-
-
-def _replay_leased(state: MailboxState, payload: bytes) -> None:
-    until, ids, lock_ids = decode_leased(payload)
-    state.leased(ids, lock_ids, until)
-
-
 def _set_paused(state: MailboxState, *, is_paused: bool) -> None:
     state.is_paused = is_paused
 
@@ -377,8 +362,8 @@ def _set_paused(state: MailboxState, *, is_paused: bool) -> None:
 _Apply = Callable[[MailboxState, int, bytes], None]
 _APPLY: Final[Mapping[EventType, _Apply]] = {
     EventType.SENT: _replay_sent,
-    EventType.LEASED: lambda state, _, payload: _replay_leased(state, payload),
-    EventType.EXTENDED: lambda state, _, payload: _replay_extended(state, payload),
+    EventType.LEASED: lambda state, _, payload: state.leased(*decode_leased(payload)),
+    EventType.EXTENDED: lambda state, _, payload: state.extended(*decode_ids(payload)),
     EventType.CONFIRMED: lambda state, _, payload: state.confirmed(decode_ids(payload).ids),
     EventType.REJECTED: lambda state, _, payload: _replay_released(LockEnd.ACKNOWLEDGED, state, payload),
     EventType.LEASE_EXPIRED: lambda state, _, payload: _replay_released(LockEnd.EXPIRED, state, payload),
@@ -387,7 +372,7 @@ _APPLY: Final[Mapping[EventType, _Apply]] = {
     EventType.EXHAUSTED_BY_TIMEOUT: lambda state, _, payload: _replay_exhausted(LockEnd.EXPIRED, state, payload),
     EventType.BURIED: lambda state, _, payload: state.buried(decode_ids(payload).ids),
     EventType.DEAD_LETTERED: lambda state, _, payload: state.moved(decode_ids(payload).ids),
-    EventType.REDRIVEN: lambda state, _, payload: _replay_redriven(state, payload),
+    EventType.REDRIVEN: lambda state, _, payload: state.redriven(*decode_ids(payload)),
     EventType.MOVED: lambda state, _, payload: state.moved(decode_ids(payload).ids),
     EventType.PURGED: lambda state, _, __: state.purged(),
     EventType.PAUSED: lambda state, _, __: _set_paused(state, is_paused=True),
@@ -416,10 +401,6 @@ def _places(state: MailboxState, wanted: Collection[Hashable] | None) -> Places:
     return ((message_id, rows.places[row]) for message_id, row in found if row >= 0)
 
 
-def _changes_of(kind: int, payload: bytes) -> int:
-    return int.from_bytes(payload[8:12], "little") if kind in _OF_SEVERAL else 1
-
-
 def _check(state: MailboxState, vchannel_id: int) -> None:
     leased = state.rows.states.count(MessageState.LEASED)
     if leased != len(state.locks):
@@ -431,5 +412,6 @@ def _check(state: MailboxState, vchannel_id: int) -> None:
 
 
 MAILBOX: Final = Fold(
-    "a mailbox", MailboxState, freeze, decode_snapshot, replay_all, EventType.SNAPSHOT, _places, _changes_of, _check
-)
+    "a mailbox", MailboxState, freeze, decode_snapshot, replay_all, EventType.SNAPSHOT, _places,
+    lambda kind, payload: int.from_bytes(payload[8:12], "little") if kind in _OF_SEVERAL else 1, _check,
+)  # fmt: skip

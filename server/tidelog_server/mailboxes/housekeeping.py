@@ -33,27 +33,27 @@ _Old = tuple[int, int, int]
 
 
 class Housekeeper(Keeper[Mailbox, _Old]):
-    """Does the housekeeping of all mailboxes of a node, one at a time. Lives on the event loop."""
+    """Does the housekeeping of all mailboxes of a node, one at a time. Lives on the event loop.
+
+    Attributes:
+        wanted: Mailboxes that wait for it.
+    """
 
     def __init__(self, node: LogNode, reader: BodyReader) -> None:
         metrics = node.metrics
         super().__init__(node, on_snapshot=metrics.mailbox_snapshots.inc, on_trim=metrics.mailbox_trims.inc)
         self._reader = reader
-        self._wanted = Wanted[Mailbox]()
+        self.wanted = Wanted[Mailbox]()
 
     def look(self, mailbox: Mailbox) -> None:
         """Queue a mailbox if its log has grown enough. Called after each step, so it is cheap."""
         if self.is_due(mailbox):
-            self.want(mailbox)
-
-    def want(self, mailbox: Mailbox) -> None:
-        """Queue a mailbox for housekeeping."""
-        self._wanted.add(mailbox)
+            self.wanted.add(mailbox)
 
     async def run(self) -> None:
         """Do the housekeeping of queued mailboxes. Never returns."""
         while True:
-            mailbox = await self._wanted.next()
+            mailbox = await self.wanted.next()
             if mailbox.is_closed:
                 continue
             try:

@@ -80,6 +80,7 @@ class JointStep:
         entries: list[NewEntry] = []
         txn = TxnSpan(first_tick, first_tick, base + self.events - 1)
         try:
+            assert first_tick <= base
             for part in self._parts:
                 entries += self._enter(part, base, txn)
                 base += part.ticks
@@ -97,7 +98,7 @@ class JointStep:
         answers: Answers = [(call, call.execute(step))]
         entries = mailbox.finish(step, part.events, txn)
         if entries:
-            mailbox.expect(answers)
+            mailbox.unsettled.append(answers)
             self._pending.append((mailbox, answers))
         else:
             mailbox.answer_later(answers)

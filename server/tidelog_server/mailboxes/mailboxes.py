@@ -74,7 +74,7 @@ class Mailboxes:
         self.reader = BodyReader(node.store, codec, readers)
         self.housekeeper = Housekeeper(node, self.reader)
         self.mover = Mover(node, self.reader, self.open)
-        self.blobs.are_references_known = self._are_references_known
+        self.blobs.are_references_known = lambda: self._unread is not None and not self._unread
         # Names of mailboxes whose messages may refer to blobs and are not known yet; None before ``open_all``.
         self._unread: set[str] | None = None
         # Opened mailboxes, and those that are being opened, by id. None has failed.
@@ -210,10 +210,6 @@ class Mailboxes:
                 self._read(name)
             except TidelogServerError as error:
                 _log.error("mailbox_not_opened", mailbox=name, problem=error.message)
-
-    def _are_references_known(self) -> bool:
-        """Return whether all mailboxes of the node that existed at the start have been loaded, or were deleted."""
-        return self._unread is not None and not self._unread
 
     def _read(self, name: str) -> None:
         """Note that the references of a mailbox are known."""

@@ -28,8 +28,6 @@ from tidelog_server.core.limits import (
     DEDUP_KEY_MEMORY_BYTES,
     ENTRY_MEMORY_BYTES,
     LOCK_BYTES,
-    MAX_DEDUP_KEY_BYTES,
-    MAX_DEDUP_KEYS,
     MAX_MAILBOX_DELAY_MS,
     MAX_PRIORITY,
     MEMBER_MEMORY_BYTES,
@@ -52,6 +50,10 @@ from tidelog_server.mailboxes.messages.locks import LockEnd
 from tidelog_server.mailboxes.messages.rows import Rows, pick
 from tidelog_server.mailboxes.outbox import Outbox
 from tidelog_server.mailboxes.state import MailboxState
+
+# Deduplication keys that a mailbox remembers; a send with a further one is refused.
+MAX_DEDUP_KEYS: Final = 1_000_000
+MAX_DEDUP_KEY_BYTES: Final = 256
 
 _PLAIN_MEMORY_BYTES: Final = ROW_MEMORY_BYTES + SMALL_ENTRY_MEMORY_BYTES
 
@@ -423,7 +425,7 @@ def fetch(step: Step, max_messages: int, lease_ms: int, max_bytes: int) -> Fetch
     lock_ids = struct.unpack(f"{LOCK_BYTES}s" * len(at), step.random_bytes(LOCK_BYTES * len(at)))
     message_ids, grants = list(pick(state.rows.ids, at)), _grants(state.rows, at, lock_ids)
     step.outbox.add_leased(message_ids, lock_ids, until)
-    state.leased(message_ids, lock_ids, until, at)
+    state.leased(until, message_ids, lock_ids, at)
     return Fetched(grants, until)
 
 
@@ -485,7 +487,7 @@ def extend(step: Step, lock_ids: Sequence[bytes], lease_ms: int) -> tuple[int, L
     ids = _messages_of(step, list(dict.fromkeys(lock_ids)), result)
     if ids:
         step.outbox.add_ids(EventType.EXTENDED, ids, until)
-        step.state.extended(ids, until)
+        step.state.extended(until, ids)
     return until, result
 
 
@@ -574,7 +576,7 @@ def redrive_here(step: Step, message_ids: Iterable[int]) -> int:
     ]
     if dead:
         step.outbox.add_ids(EventType.REDRIVEN, dead, step.now)
-        step.state.redriven(dead, step.now)
+        step.state.redriven(step.now, dead)
     return len(dead)
 
 

@@ -265,7 +265,7 @@ class Registry:
 
     async def follow(self, metadata: SharedMetadataStore) -> None:
         """Apply other nodes' changes of mailboxes. Never returns."""
-        await self.catalog.run(metadata, self._directory.changes, self.orphans.may_exist)
+        await self.catalog.run(metadata, self._directory.changes, self.orphans.may_exist.set)
 
     def _record(self, name: str) -> MailboxRecord:
         """Return a mailbox of any node. Raises MailboxNotExistError."""

@@ -39,8 +39,8 @@ def freeze(state: MailboxState) -> Frozen:
     rows = state.rows
     # In columns, as they are in memory: 55 MB for a million messages.
     columns = [bytes(getattr(rows, name)) for name in COLUMNS]
-    groups = [(group.number, group.name.encode()) for group in state.groups.all()]
-    locks, ended = list(state.locks.all()), list(state.locks.all_ended())
+    groups = [(group.number, group.name.encode()) for group in state.groups.by_number.values()]
+    locks, ended = list(state.locks.by_message.items()), list(state.locks.all_ended())
     keys, blobs = state.keys.frozen(), list(state.blobs.keys.items())
     header = _HEADER.pack(
         _VERSION, state.is_paused, state.now, len(rows), len(groups), len(locks), len(ended), len(state.keys),

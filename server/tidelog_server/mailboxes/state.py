@@ -110,7 +110,7 @@ class MailboxState:
         self.rows.add_plain(first_id, sizes)
         self._numbers[_AVAILABLE] += len(sizes)
         self.body_bytes += sum(sizes)
-        self.order.ready.push_plain(range(first_id, first_id + len(sizes)))
+        self.order.ready.plain.extend(range(first_id, first_id + len(sizes)))
 
     def sent(self, new: NewRow, *, key: str = "", key_until: int = 0, blob_key: bytes = b"") -> None:
         """Add a message; its deduplication ``key`` is remembered until the tick ``key_until``.
@@ -134,14 +134,14 @@ class MailboxState:
         self.order.wait(len(self.rows) - 1, self.now)
 
     def leased(
-        self, message_ids: Sequence[int], lock_ids: Sequence[bytes], until: int, at: Sequence[int] | None = None
+        self, until: int, message_ids: Sequence[int], lock_ids: Sequence[bytes], at: Sequence[int] | None = None
     ) -> None:
         """Put waiting messages under leases that end at the tick ``until``.
 
         Args:
+            until: End of the leases.
             message_ids: The messages, without repetitions.
             lock_ids: Their locks.
-            until: End of the leases.
             at: Rows that ``take`` returned; None in a replay.
         """
         rows = self.rows
@@ -166,7 +166,7 @@ class MailboxState:
                 group.in_flight, group.offered = rows.ids[row], 0
         self._tidy(len(message_ids))
 
-    def extended(self, message_ids: Sequence[int], until: int) -> None:
+    def extended(self, until: int, message_ids: Sequence[int]) -> None:
         """Let the leases of leased messages end at the tick ``until``."""
         rows = self.rows
         for message_id, row in zip(message_ids, rows.locate_all(message_ids), strict=True):
@@ -223,7 +223,7 @@ class MailboxState:
         self._forget_exhausted()
         self._tidy(len(message_ids))
 
-    def redriven(self, message_ids: Sequence[int], due_tick: int) -> None:
+    def redriven(self, due_tick: int, message_ids: Sequence[int]) -> None:
         """Let dead messages wait again, with their deliveries counted from 0.
 
         Those that would have expired before ``due_tick`` do not expire any more.
@@ -250,7 +250,7 @@ class MailboxState:
 
     def purged(self) -> None:
         """Delete all messages. Ended locks and deduplication keys are remembered."""
-        self.locks.end_all([message_id for message_id, _ in self.locks.all()], LockEnd.EXPIRED)
+        self.locks.end_all(list(self.locks.by_message), LockEnd.EXPIRED)
         self.rows, self.groups = Rows(), Groups()
         self.order = Order(self.rows, self.groups)
         self.blobs.remove(list(self.blobs.keys))

@@ -95,8 +95,9 @@ class EmbeddedMetadataStore:
         summary, rows = await asyncio.get_running_loop().run_in_executor(executor, _load, table)
         return cls(table, executor, write, summary, rows)
 
+    # Why these only pass on: the contract is asynchronous, for stores that are asked over a network.
     async def get(self, key: str) -> Versioned | None:
-        return self._map.get(key)
+        return self._map.values.get(key)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
         return self._map.list(prefix)
@@ -121,7 +122,7 @@ class EmbeddedMetadataStore:
         puts, deletes = [], []
         for change in changes:
             key = value_key(change.key)
-            if before := self._map.get(change.key):
+            if before := self._map.values.get(change.key):
                 keys -= 1
                 rows_hash ^= row_hash(key, pack_value(key, before))
             if isinstance(change, Put):
@@ -136,6 +137,12 @@ class EmbeddedMetadataStore:
         self._table.apply(puts, deletes, syncs=syncs)
         self._summary = summary
         return self._map.apply(changes)
+
+
+def stored_values(table: MetadataRows) -> dict[str, Versioned]:
+    """Return all values of a table, by key. Raises DataLossError if a row is damaged, missing or unexpected."""
+    _, rows = _load(table)
+    return rows.list("")
 
 
 def value_key(key: str) -> bytes:

@@ -16,8 +16,8 @@ from aetcd import rpc
 
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
-from tidelog_server.core.limits import ETCD_CALL_TIMEOUT_S, ETCD_PAGE_KEYS, MAX_CHANGES_PER_COMMIT
-from tidelog_server.metadata.etcd_connection import EtcdAccess, EtcdCallError, EtcdConnection, endpoints_text
+from tidelog_server.core.limits import ETCD_CALL_TIMEOUT_S, MAX_CHANGES_PER_COMMIT
+from tidelog_server.metadata.etcd_connection import EtcdAccess, EtcdCallError, EtcdConnection
 from tidelog_server.metadata.store import (
     Change,
     Delete,
@@ -28,6 +28,8 @@ from tidelog_server.metadata.store import (
     Watched,
 )
 from tidelog_server.runtime.clock import Clock
+
+ETCD_PAGE_KEYS: Final = 1_000
 
 _FIRST_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 1.0
@@ -318,7 +320,7 @@ class EtcdMetadataStore:
             _log.warning("metadata_silent", etcd=self._connection.endpoint, error=str(error))
 
     def _refused(self, error: EtcdCallError, effect: Effect) -> MetadataUnavailableError:
-        return MetadataUnavailableError(f"etcd at {endpoints_text(self._access.endpoints)}: {error}", effect=effect)
+        return MetadataUnavailableError(f"etcd at {', '.join(self._access.endpoints)}: {error}", effect=effect)
 
     def _check_open(self) -> None:
         if self._is_closed:

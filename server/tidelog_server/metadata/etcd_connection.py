@@ -5,7 +5,7 @@ nor several addresses, and its token expires after five minutes (D-053).
 """
 
 import itertools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -181,8 +181,3 @@ def _credentials(access: EtcdAccess) -> grpc.ChannelCredentials | None:
 
 def _call_error(error: grpc.aio.AioRpcError) -> EtcdCallError:
     return EtcdCallError(error.code().name, error.details() or "")
-
-
-def endpoints_text(endpoints: Sequence[str]) -> str:
-    """Return addresses as text for a message."""
-    return ", ".join(endpoints)

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog_server.core.errors import DataLossError, InvalidRequestError
 
 _Record = TypeVar("_Record")
+_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_record(version: int, fields: Mapping[str, object]) -> bytes:
     """Return the stored form of a record."""
-    return json.dumps({"version": version, **fields}, separators=(",", ":")).encode()
+    return _to_json({"version": version, **fields}).encode()
 
 
 def decode_record(

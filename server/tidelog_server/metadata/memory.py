@@ -4,6 +4,7 @@ Several nodes of one process may share it. It has leases, watches and fences; le
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
@@ -26,9 +27,9 @@ class SharedMemory:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.map = RevisionedMap()
-        self._clock = clock or SystemClock()
-        self._leases: dict[int, _Lease] = {}
-        self._last_lease_id = 0
+        self.clock = clock or SystemClock()
+        self.leases: dict[int, _Lease] = {}
+        self.lease_ids = itertools.count(1)
         self._created: dict[str, int] = {}
         self.changed = asyncio.Event()
 
@@ -40,46 +41,31 @@ class SharedMemory:
         self.map.check(changes)
         for change in changes:
             lease_id = change.lease_id if isinstance(change, Put) else 0
-            if lease_id and lease_id not in self._leases:
+            if lease_id and lease_id not in self.leases:
                 raise MetadataUnavailableError(f"lease {lease_id} does not exist or has expired")
         revision = self.map.apply(changes)
         for change in changes:
-            for lease in self._leases.values():
+            for lease in self.leases.values():
                 lease.keys.discard(change.key)
             if isinstance(change, Put):
                 self._created.setdefault(change.key, revision)
                 if change.lease_id:
-                    self._leases[change.lease_id].keys.add(change.key)
+                    self.leases[change.lease_id].keys.add(change.key)
             else:
                 self._created.pop(change.key, None)
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
         return revision
 
-    def grant(self, ttl_s: int) -> tuple[int, float]:
-        """Return a new lease; see SharedMetadataStore."""
-        self.expire()
-        self._last_lease_id += 1
-        self._leases[self._last_lease_id] = _Lease(ttl_s, self._clock.monotonic_s() + ttl_s)
-        return self._last_lease_id, float(ttl_s)
-
-    def renew(self, lease_id: int) -> float:
-        """Renew a lease and return its duration in seconds; 0 if it has expired."""
-        self.expire()
-        if (lease := self._leases.get(lease_id)) is None:
-            return 0.0
-        lease.ends_s = self._clock.monotonic_s() + lease.ttl_s
-        return lease.ttl_s
-
     def revoke(self, lease_id: int) -> None:
         """Revoke a lease and delete its keys."""
-        if (lease := self._leases.pop(lease_id, None)) is not None and lease.keys:
+        if (lease := self.leases.pop(lease_id, None)) is not None and lease.keys:
             self.commit([Delete(key, None) for key in sorted(lease.keys)], None)
 
     def expire(self) -> None:
         """Revoke the leases whose time is up."""
-        now_s = self._clock.monotonic_s()
-        for lease_id in [number for number, lease in self._leases.items() if lease.ends_s <= now_s]:
+        now_s = self.clock.monotonic_s()
+        for lease_id in [number for number, lease in self.leases.items() if lease.ends_s <= now_s]:
             self.revoke(lease_id)
 
 
@@ -91,14 +77,12 @@ class MemoryMetadataStore:
         self._shared = shared or SharedMemory()
         self._fence: Fence | None = None
         self._is_closed = False
-
-    @property
-    def silent_s(self) -> float:
-        return 0.0
+        # It always answers.
+        self.silent_s, self.last_failure = 0.0, ""
 
     async def get(self, key: str) -> Versioned | None:
         self._shared.expire()
-        return self._shared.map.get(key)
+        return self._shared.map.values.get(key)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
         self._shared.expire()
@@ -125,12 +109,22 @@ class MemoryMetadataStore:
                 await changed.wait()
 
     async def grant_lease(self, ttl_s: int) -> tuple[int, float]:
-        return self._shared.grant(ttl_s)
+        shared = self._shared
+        shared.expire()
+        lease_id = next(shared.lease_ids)
+        shared.leases[lease_id] = _Lease(ttl_s, shared.clock.monotonic_s() + ttl_s)
+        return lease_id, float(ttl_s)
 
     async def renew_lease(self, lease_id: int) -> float:
-        return self._shared.renew(lease_id)
+        shared = self._shared
+        shared.expire()
+        if (lease := shared.leases.get(lease_id)) is None:
+            return 0.0
+        lease.ends_s = shared.clock.monotonic_s() + lease.ttl_s
+        return lease.ttl_s
 
     async def revoke_lease(self, lease_id: int) -> None:
+        self._shared.expire()
         self._shared.revoke(lease_id)
 
     def set_fence(self, fence: Fence | None) -> None:

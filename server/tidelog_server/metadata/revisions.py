@@ -13,26 +13,25 @@ class RevisionedMap:
     Threads: one thread writes, any thread reads; ``list`` sees all or none of a commit of several keys.
 
     Invariant: the store's revision is at least that of each value.
+
+    Attributes:
+        values: Keys with their values, for a look at one of them.
     """
 
     def __init__(self, revision: int = 0, values: Iterable[tuple[str, Versioned]] = ()) -> None:
         self.revision = revision
-        self._values = dict(values)
-        # Guards _values, so that readers see all or none of a commit of several keys.
+        self.values = dict(values)
+        # Guards values, so that readers see all or none of a commit of several keys.
         self._lock = Lock()
-        assert all(value.revision <= revision for value in self._values.values())
+        assert all(value.revision <= revision for value in self.values.values())
 
     def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: str) -> Versioned | None:
-        """Return the value of ``key``, or None."""
-        return self._values.get(key)
+        return len(self.values)
 
     def list(self, prefix: str) -> dict[str, Versioned]:
         """Return all keys that begin with ``prefix``, in order, from one consistent snapshot."""
         with self._lock:
-            found = [item for item in self._values.items() if item[0].startswith(prefix)]
+            found = [item for item in self.values.items() if item[0].startswith(prefix)]
         return dict(sorted(found))
 
     def check(self, changes: Sequence[Change]) -> None:
@@ -41,7 +40,7 @@ class RevisionedMap:
         assert len({change.key for change in changes}) == len(changes)
         for change in changes:
             expected = change.expected_revision
-            current = self._values.get(change.key)
+            current = self.values.get(change.key)
             actual = current.revision if current else 0
             if expected is not None and expected != actual:
                 raise RevisionConflictError(change.key, expected_revision=expected, actual_revision=actual)
@@ -52,7 +51,7 @@ class RevisionedMap:
             self.revision += 1
             for change in changes:
                 if isinstance(change, Put):
-                    self._values[change.key] = Versioned(change.value, self.revision)
+                    self.values[change.key] = Versioned(change.value, self.revision)
                 else:
-                    self._values.pop(change.key, None)
+                    self.values.pop(change.key, None)
         return self.revision

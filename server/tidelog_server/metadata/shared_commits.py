@@ -69,7 +69,10 @@ class SharedCommits:
             self._tasks.start(_NAME, self._run())
 
     def close(self) -> None:
-        """Start no further commits and cancel waiting callers. Called once the owner of the tasks is closed."""
+        """Start no further commits and cancel waiting callers. Called once the owner of the tasks is closed.
+
+        Changes that no caller awaits are recovered at the next start.
+        """
         for request in self._waiting:
             request.done.cancel()
         self._waiting.clear()
@@ -89,9 +92,7 @@ class SharedCommits:
                 await self._commit_next()
         finally:
             self._is_running = False
-            for request in self._waiting:
-                request.done.cancel()
-            self._waiting.clear()
+            self.close()
 
     async def _commit_next(self) -> None:
         together: list[_Request] = []

@@ -120,6 +120,11 @@ class SharedMetadataStore(MetadataStore, Protocol):
         """Seconds since the store stopped answering calls; 0 while it answers."""
         ...
 
+    @property
+    def last_failure(self) -> str:
+        """Error of the last call that failed; empty if none did."""
+        ...
+
     def watch(self, prefix: str) -> AsyncGenerator[Watched, None]:
         """Yield a snapshot of all keys that begin with ``prefix``, then their changes in order. Never ends by itself.
 

@@ -8,7 +8,6 @@ from tidelog_server.blobs.store import BlobChannel
 from tidelog_server.broadcast.service import Broadcasts
 from tidelog_server.broadcast.store import BroadcastRecords
 from tidelog_server.channels.catalog import ROOT, Catalog
-from tidelog_server.channels.contents import Content
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.channels.ownership import Ownership
@@ -44,6 +43,8 @@ class Node:
         log: The logs of its channels.
         cluster: Its membership in a cluster; None for a standalone server.
         opened_mailboxes: Its mailboxes and blobs, once they are served.
+        broadcasts: Its broadcasts; set when it opens.
+        catalog: The records of channels; set when it opens.
     """
 
     def __init__(
@@ -69,14 +70,15 @@ class Node:
         self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self.lifecycle = Lifecycle(
             log, tasks, self.directory,
-            retainer=self._retainer, groups=self.groups.on_channels, transactions=self.transactions,
+            retainer=self._retainer, groups=self.groups, transactions=self.transactions,
         )  # fmt: skip
         self.journals = Journals(log, tasks, self.directory, self.lifecycle)
         self.mailboxes = Registry(log, tasks, self.directory, self.lifecycle)
         self.planner: ScanPlanner
         self.lag_meter: LagMeter
-        self._broadcasts: Broadcasts | None = None
-        self._catalog: Catalog
+        self.broadcasts: Broadcasts
+        self.catalog: Catalog
+        self._commits: SharedCommits | None = None
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish operations that a crash interrupted, and open all channels.
@@ -109,19 +111,20 @@ class Node:
 
     async def _open(self, metadata: MetadataStore, catalog: Catalog, root: str) -> None:
         log, tasks = self.log, self._tasks
-        self._catalog = catalog
+        self.catalog = catalog
         await catalog.open()
         self.directory.ownership = Ownership(catalog, self.cluster)
         self.planner = ScanPlanner(log.shared, self._readers)
-        commits = SharedCommits(metadata, tasks)
+        commits = self._commits = SharedCommits(metadata, tasks)
         broadcasts = BroadcastRecords(metadata, commits, root)
-        self._broadcasts = Broadcasts(log, tasks, broadcasts, self.directory.find)
-        self._retainer.open(catalog, self.groups.on_channels.pinned_tick, log.reclaim_wanted.set)
-        await self.lifecycle.open(catalog, self._broadcasts)
+        self.broadcasts = Broadcasts(log, tasks, broadcasts, self.directory.find, self.directory.find_all)
+        self._retainer.open(catalog, self.groups.pinned_tick, log.reclaim_wanted.set)
+        await self.lifecycle.open(catalog, self.broadcasts)
         await self.transactions.open()
         self.prepared.open()
         await self.groups.open(metadata, commits, root)
-        await self._broadcasts.open()
+        await self.lifecycle.finish_growths()
+        await self.broadcasts.open()
         await self.journals.open(metadata, catalog, ROOT)
         await self.mailboxes.open(metadata, catalog, ROOT)
         self.lag_meter = LagMeter(log.store, self.groups.durable, self._readers, log.clock, log.metrics)
@@ -131,15 +134,9 @@ class Node:
 
     async def close(self) -> None:
         """Release the reader threads. Idempotent; may be called after ``open`` failed."""
-        if self._broadcasts is not None:
-            self._broadcasts.close()
+        if self._commits is not None:
+            self._commits.close()
         await asyncio.to_thread(self._readers.shutdown)
-
-    @property
-    def broadcasts(self) -> Broadcasts:
-        """The broadcasts of this node. Only after ``open``."""
-        assert self._broadcasts is not None
-        return self._broadcasts
 
     def open_mailboxes(self, codec: EventCodec) -> Mailboxes:
         """Serve the mailboxes of this node, and load them in the background. Only after ``open``, once."""
@@ -150,7 +147,7 @@ class Node:
             self._readers,
             codec,
             self.mailboxes.find,
-            tenant_of=self._catalog.tenant_of,
+            tenant_of=self.catalog.tenant_of,
             channel=channel,
             blob_grace_s=self._blob_grace_s,
         )
@@ -166,10 +163,6 @@ class Node:
             return self.directory.find_to_read(BLOB_CHANNEL)
         except ChannelNotExistError:
             return None
-
-    def content_of(self, channel: str) -> Content | None:
-        """Return the journal or mailbox whose messages a channel of any node holds; None without one."""
-        return self._catalog.content_of(channel)
 
     def refresh_metrics(self, *, per_group: bool = False, per_mailbox: bool = False) -> None:
         """Update the metrics that are computed on demand; if wanted, also those of each group and mailbox."""

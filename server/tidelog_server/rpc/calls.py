@@ -14,28 +14,26 @@ import grpc
 import grpc.aio
 import structlog
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tidelog.wire import protowire
 from tidelog_server.core.errors import (
     Effect,
     InnerError,
-    MalformedRequestError,
     RateLimitRejectedError,
     ShutdownError,
     TidelogServerError,
 )
 from tidelog_server.core.errors.access import CredentialsExpiredError
-from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, PARSE_STEP_BYTES, REFUSAL_DELAY_S, Limits
+from tidelog_server.core.limits import MAX_DENSE_REQUEST_BYTES, Limits
 from tidelog_server.rpc import status
-from tidelog_server.rpc.call_metrics import CallMeter
-from tidelog_server.rpc.context import Context, shown_of
+from tidelog_server.rpc.context import Context, Method, ended_with, shown_of
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
-from tidelog_server.rpc.requests import check_size, merge_in_steps
+from tidelog_server.rpc.requests import check_size, parsed_in_steps
 from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.grpc_labels import GRPC_CODES, grpc_type
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.security.access import Access, current_access
+from tidelog_server.security.access import Access
 from tidelog_server.security.guard import Guard
 from tidelog_server.security.permissions import ROWS, Row
 from tidelog_server.security.quotas import PrincipalQuota
@@ -43,11 +41,12 @@ from tidelog_server.security.quotas import PrincipalQuota
 if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
+# Delay of a refusal that has a retry delay, so that a client that ignores it is slowed down.
+REFUSAL_DELAY_S: Final = 0.05
+
 _log = structlog.get_logger()
 _WORDS: Final = re.compile("(?<!^)(?=[A-Z])")
 
-Method = Callable[[Any, Context], Awaitable[Any]]
-Parse = Callable[[bytes], Awaitable[Message]]
 Begin = Callable[[Any, "Access | None", Row], Awaitable[Message]]
 """Makes the request of a call whose caller is known; there is no access where everybody may do everything."""
 _Request = TypeVar("_Request")
@@ -92,6 +91,7 @@ class CallSupervisor:
             tracer: Makes spans; None for none.
         """
         self._metrics = metrics
+        self._clock = clock
         self._guard = guard
         # What a stop looks at: how many calls have begun; how many of those with one answer still wait for it, and when
         # the last one got it, by the event loop's clock.
@@ -100,7 +100,6 @@ class CallSupervisor:
         self.last_answered_s = float("-inf")
         self._tracer = tracer
         self._streams = OpenStreams(limits, metrics)
-        self._meter = CallMeter(metrics, clock)
 
     def handlers(self, service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
         """Return the handlers of ``service``, from what ``methods_of`` returned.
@@ -114,10 +113,9 @@ class CallSupervisor:
     def _handler(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
         assert not descriptor.client_streaming or descriptor.server_streaming
         call = self._call(descriptor, method, None if descriptor.client_streaming else _parser(descriptor))
-        is_stream = descriptor.server_streaming
         if descriptor.client_streaming:
             return grpc.stream_stream_rpc_method_handler(call)
-        if is_stream:
+        if descriptor.server_streaming:
             return grpc.unary_stream_rpc_method_handler(call)
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialized)
 
@@ -128,22 +126,16 @@ class CallSupervisor:
         known. What aborts the context must not be a TidelogServerError.
         """
         assert not descriptor.client_streaming
-        return self._call(descriptor, method, None, begin)
+        return self._call(descriptor, method, begin)
 
-    def _call(
-        self, descriptor: MethodDescriptor, method: Method, parse: Parse | None, begin: Begin | None = None
-    ) -> Method:
+    def _call(self, descriptor: MethodDescriptor, method: Method, begin: Begin | None) -> Method:
         """Return a method with everything around it: metrics, the guard, limits and errors."""
-        name, is_stream = descriptor.name, descriptor.server_streaming
+        service, name, is_stream = descriptor.containing_service.full_name, descriptor.name, descriptor.server_streaming
         if is_stream:
             method = self._limited(method)
-        supervised = self._supervised(name, self._guarded(descriptor, method, parse, begin))
-        if not is_stream:
-            supervised = self._counted(supervised)
-        call = self._meter.metered(name, supervised, is_stream=is_stream)
-        return (
-            call if self._tracer is None else self._tracer.traced(descriptor.containing_service.full_name, name, call)
-        )
+        supervised = self._supervised(name, self._guarded(f"{service}/{name}", method, begin))
+        call = self._metered(descriptor, supervised)
+        return call if self._tracer is None else self._tracer.traced(service, name, call)
 
     def external(self, name: str, handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]") -> grpc.GenericRpcHandler:
         """Return the handlers of a service that others wrote, behind the same checks."""
@@ -153,56 +145,43 @@ class CallSupervisor:
     def _external(
         self, full_name: str, handler: "grpc.RpcMethodHandler[Any, Any]"
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        guard, row = self._guard, ROWS[full_name]
-        if guard is None or row.is_public:
+        if self._guard is None or ROWS[full_name].is_public:
             return handler
         # Of those with credentials there is reflection only: a stream both ways.
         inner: Any = handler.stream_stream
 
         async def call(requests: Any, context: Context) -> None:
-            access = guard.enter(full_name, shown_of(context), 0)
-            with guard.watched(access):
-                try:
-                    await access.quota.turn(row.cost, 0)
-                    await guard.admit(access, row, None)
-                    async for response in inner(_charged(requests, access.quota, Message.ByteSize), context):
-                        await context.write(response)
-                except (asyncio.CancelledError, BaseExceptionGroup) as error:
-                    # A group where tasks of the call met its end in ways of their own.
-                    if not access.is_ended:
-                        raise
-                    raise _expired(row) from error
+            async for response in inner(requests, context):
+                await context.write(response)
 
+        guarded = self._guarded(full_name, call, None, Message.ByteSize)
         return grpc.stream_stream_rpc_method_handler(
-            self._supervised(full_name.rpartition("/")[2], call),
+            self._supervised(full_name.rpartition("/")[2], guarded),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
     def _guarded(
-        self, descriptor: MethodDescriptor, method: Method, parse: Parse | None, begin: Begin | None
+        self, full_name: str, method: Method, begin: Begin | None, size_of: Callable[[Any], int] = len
     ) -> Method:
-        """Return what lets a call in, and only then parses its request, or begins it, and makes it."""
-        guard, full_name = self._guard, f"{descriptor.containing_service.full_name}/{descriptor.name}"
-        row = ROWS[full_name]
+        """Return what lets a call in, and only then begins its request, and makes it.
+
+        ``size_of`` returns the size of a request of a stream.
+        """
+        guard, row = self._guard, ROWS[full_name]
         if guard is None or row.is_public:
-            if begin is not None:
-                return _begun(method, begin, row)
-            return method if parse is None else _parsed(method, parse)
+            return method if begin is None else _begun(method, begin, row)
 
         async def call(request: Any, context: Context) -> Any:
-            size_bytes = 0 if parse is None and begin is None else len(request)
+            size_bytes = 0 if begin is None else len(request)
             access = guard.enter(full_name, shown_of(context), size_bytes)
             with guard.watched(access):
                 try:
                     await access.quota.turn(row.cost, size_bytes)
-                    if begin is not None:
-                        message = await begin(request, access, row)
-                    elif parse is None:
+                    if begin is None:
                         await guard.admit(access, row, None)
-                        return await method(_charged(request, access.quota, len), context)
-                    else:
-                        message = await parse(request)
+                        return await method(_charged(request, access.quota, size_of), context)
+                    message = await begin(request, access, row)
                     await guard.admit(access, row, message)
                     return await method(message, context)
                 except RateLimitRejectedError:
@@ -250,16 +229,37 @@ class CallSupervisor:
 
         return call
 
-    def _counted(self, method: Method) -> Method:
-        async def call(request: Any, context: Context) -> Any:
-            self.unanswered += 1
-            try:
-                return await method(request, context)
-            finally:
-                self.unanswered -= 1
-                self.last_answered_s = asyncio.get_running_loop().time()
+    def _metered(self, method: MethodDescriptor, call: Method) -> Method:
+        """Return ``call`` with its metrics. Streams are not timed: their duration is the client's choice."""
+        metrics, monotonic_s, is_stream = self._metrics, self._clock.monotonic_s, method.server_streaming
+        kind = grpc_type(client_streaming=method.client_streaming, server_streaming=is_stream)
+        labels = (kind, method.containing_service.full_name, method.name)
+        open_calls = metrics.calls_open.labels(method.name)
+        started = metrics.calls_started.labels(*labels)
+        handled_ok = metrics.calls_handled.labels(*labels, GRPC_CODES["OK"])
+        seconds = None if is_stream else metrics.call_seconds.labels(*labels)
 
-        return call
+        async def metered(request: Any, context: Context) -> Any:
+            begin_s = monotonic_s()
+            open_calls.inc()
+            started.inc()
+            self.unanswered += not is_stream
+            try:
+                response = await call(request, context)
+            except BaseException as error:
+                metrics.calls_handled.labels(*labels, GRPC_CODES[ended_with(error, context).name]).inc()
+                raise
+            else:
+                handled_ok.inc()
+                return response
+            finally:
+                open_calls.dec()
+                if seconds is not None:
+                    self.unanswered -= 1
+                    self.last_answered_s = asyncio.get_running_loop().time()
+                    seconds.observe(monotonic_s() - begin_s)
+
+        return metered
 
     async def _abort(self, name: str, error: TidelogServerError, context: Context) -> None:
         self._metrics.rpc_errors.labels(name, status.reason_of(error)).inc()
@@ -272,44 +272,18 @@ def _serialized(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
 
 
-def _parser(descriptor: MethodDescriptor) -> Parse:
+def _parser(descriptor: MethodDescriptor) -> Begin:
+    # Why here and not as gRPC's deserializer: gRPC would answer UNKNOWN with the text of the exception.
     request_class, name = GetMessageClass(descriptor.input_type), descriptor.name
-    row = ROWS[f"{descriptor.containing_service.full_name}/{name}"]
 
-    async def parse(encoded: bytes) -> Message:
-        request = request_class()
-        try:
-            _check_large(encoded, row)
-            if len(encoded) <= PARSE_STEP_BYTES:
-                request.MergeFromString(encoded)
-            else:
-                await merge_in_steps(encoded, request)
-        except (DecodeError, protowire.WireFormatError) as error:
-            raise MalformedRequestError(name) from error
-        return request
+    async def parse(encoded: bytes, access: Access | None, row: Row) -> Message:
+        if not row.large:
+            check_size(encoded, row.max_request_bytes)
+        elif len(encoded) > MAX_DENSE_REQUEST_BYTES and access is not None:
+            access.require_somewhere(*row.large)
+        return await parsed_in_steps(request_class, encoded, name)
 
     return parse
-
-
-def _check_large(encoded: bytes, row: Row) -> None:
-    """Check a request before it is parsed.
-
-    Raises:
-        InvalidRequestError: It is too large.
-        PermissionDeniedError: It is large, and the caller may not make such calls.
-    """
-    if not row.large:
-        check_size(encoded, row.max_request_bytes)
-    elif len(encoded) > MAX_DENSE_REQUEST_BYTES and (access := current_access()) is not None:
-        access.require_somewhere(*row.large)
-
-
-def _parsed(method: Method, parse: Parse) -> Method:
-    # Why here and not as gRPC's deserializer: gRPC would answer UNKNOWN with the text of the exception.
-    async def call(request: bytes, context: Context) -> Any:
-        return await method(await parse(request), context)
-
-    return call
 
 
 def _begun(method: Method, begin: Begin, row: Row) -> Method:

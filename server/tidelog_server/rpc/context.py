@@ -1,17 +1,25 @@
 """What the context and the request of a call show of it."""
 
+import asyncio
 import urllib.parse
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import grpc
 import grpc.aio
 from google.protobuf.json_format import MessageToDict
 
 from tidelog_server.security.authenticator import Shown, authorization_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[Any, Context], Awaitable[Any]]
+"""Handles calls."""
 
 AUTHORIZATION: Final = "authorization"
+TRACE_KEYS: Final = ("traceparent", "tracestate")
+"""Metadata of a call that name the span which has made it."""
 _LOCAL_PREFIXES: Final = ("127.", "::ffff:127.", "unix:")
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def shown_of(context: Context) -> Shown:
@@ -41,3 +49,12 @@ def is_local(address: str) -> bool:
 def fields_of(request: Any) -> dict[str, object]:
     """Return the fields of a request that are set, by their names in the protocol."""
     return MessageToDict(request, preserving_proto_field_name=True)
+
+
+def ended_with(error: BaseException, context: Context) -> grpc.StatusCode:
+    """Return the status code of a call that raised ``error``."""
+    if isinstance(error, asyncio.CancelledError):
+        return grpc.StatusCode.CANCELLED
+    code: Any = context.code()
+    known = code if isinstance(code, grpc.StatusCode) else _CODES.get(code)
+    return known or grpc.StatusCode.UNKNOWN

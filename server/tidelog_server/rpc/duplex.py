@@ -7,9 +7,12 @@ stream loses the answers that it has not read yet, so the outcome of its request
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelog_server.core.errors import ShutdownError, TidelogServerError
+from tidelog_server.core.errors import Effect, ShutdownError, TidelogServerError
+from tidelog_server.core.errors.cluster import LogFailure
+from tidelog_server.log.append import Append
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 
@@ -17,6 +20,36 @@ REST_S: Final = 1.0
 """Time without a request after which a stream is closed. A client on a busy machine may be that slow."""
 DRAIN_S: Final = 2.0
 """Time after which a stream is closed although its client continues to write."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Unanswered:
+    """A request that appends and was not answered yet.
+
+    Attributes:
+        append: Its append, submitted or not; None until the request is validated.
+        refusal: Why it was refused, at any time before the submission.
+    """
+
+    append: Append | None = None
+    refusal: TidelogServerError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it can be answered."""
+        return self.refusal is not None or (self.append is not None and self.append.settled)
+
+    @property
+    def error(self) -> TidelogServerError | None:
+        """Why it failed; None if it succeeded."""
+        if self.append is None or self.append.failure is None:
+            return self.refusal
+        return unknown_outcome(self.append.failure)
+
+
+def unknown_outcome(failure: LogFailure) -> LogFailure:
+    """Return the failure of an append that was in flight, with effect unknown: it may be in the log after a restart."""
+    return failure.with_effect(Effect.UNKNOWN)
 
 
 class Duplex(ABC):

@@ -1,8 +1,8 @@
-"""The HTTP port: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus, and the API of mailboxes."""
+"""The HTTP port: ``/livez``, ``/readyz``, ``/healthz`` and ``/metrics``, and the API of mailboxes."""
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -10,13 +10,8 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from tidelog_server.core.limits import (
-    HTTP_LINGER_S,
-    MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_REQUESTS_PER_S,
-    METRICS_RENDERS_AT_ONCE,
-    METRICS_RENDERS_PER_S,
-)
+from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS
+from tidelog_server.rpc.health_checks import MAX_EXCLUDED, PING, answer
 from tidelog_server.rpc.http_listener import HttpListener
 from tidelog_server.rpc.http_log import http_logger
 from tidelog_server.rpc.shared_result import SharedResult
@@ -24,6 +19,14 @@ from tidelog_server.rpc.web.access import is_own_host
 from tidelog_server.runtime.buckets import Bucket
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
+
+# The rate exceeds what probes and scrapes need; a request with its connection takes about 0.3 ms of the event loop.
+MAX_HTTP_REQUESTS_PER_S: Final = 100
+# A client gets this time to read the answer to a request whose content is not read.
+HTTP_LINGER_S: Final = 1.0
+# Rate and burst of rendering metrics; callers that come in between share the next result.
+METRICS_RENDERS_PER_S: Final = 1
+METRICS_RENDERS_AT_ONCE: Final = 10
 
 _log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,14 +44,15 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HttpServer:
     """Serves probes, metrics and the API.
 
-    ``/livez`` reports that the process runs; ``/readyz`` whether it accepts appends and, if not, the reason. The total
-    rate of these requests is bounded, so that no number of callers can keep the event loop from appends and scans.
-    Requests for the API are counted by what answers them, so that they do not keep probes from being answered.
+    ``/livez`` and ``/healthz`` report that the process runs; ``/readyz`` whether it accepts appends and, if not, the
+    reason; with ``verbose`` and ``exclude`` as Kubernetes' API server.
+    The total rate of these requests is bounded, so that no number of callers can keep the event loop from appends and
+    scans. Requests for the API are counted by what answers them, so that they do not keep probes from being answered.
     """
 
     def __init__(
         self,
-        why_not_ready: Callable[[], str | None],
+        readiness: Callable[[], Mapping[str, str | None]],
         render_metrics: Callable[[], Awaitable[bytes]],
         metrics: Metrics,
         *,
@@ -60,7 +64,7 @@ class HttpServer:
         """Serve nothing yet.
 
         Args:
-            why_not_ready: Returns why the server is not ready; None if it is.
+            readiness: Returns the checks of ``/readyz`` in order, by name: why each fails; None if it passes.
             render_metrics: Returns the metrics as text.
             metrics: Count connections and requests.
             may_read_metrics: Returns whether a request may read them.
@@ -69,7 +73,7 @@ class HttpServer:
             on_failure: See TaskOwner; a connection that fails only ends and is logged.
         """
         self._own_hosts = own_hosts
-        self._why_not_ready = why_not_ready
+        self._readiness = readiness
         self._may_read_metrics = may_read_metrics
         self._metrics = metrics
         loop = asyncio.get_running_loop()
@@ -90,7 +94,12 @@ class HttpServer:
         self._api_calls = 0
         application = web.Application(middlewares=[self._in_turn])
         application.add_routes(
-            [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics_page)]
+            [
+                web.get("/livez", self._livez),
+                web.get("/healthz", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._metrics_page),
+            ]
         )
         for prefix in api_prefixes:
             application.router.add_route("*", prefix, self._api_call)
@@ -141,6 +150,10 @@ class HttpServer:
             await self._turn(self._requests)
         return await handler(request)
 
+    async def metrics_text(self) -> bytes:
+        """Return the metrics, rendered at a bounded rate for all callers, also those by gRPC."""
+        return await self._rendered.get()
+
     @contextmanager
     def held(self, request: web.Request) -> Iterator[None]:
         """Count a call of the API while it lasts, and exempt its connection from the bounds on connections."""
@@ -168,18 +181,28 @@ class HttpServer:
             return web.Response(status=503, text="the server is starting\n", headers=_RETRY)
         return await self._api(request)
 
-    async def _livez(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _livez(self, request: web.Request) -> web.Response:
+        return _health(request, {PING: None})
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        reason = self._why_not_ready()
-        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=f"not ready: {reason}\n")
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return _health(request, {PING: None, **self._readiness()})
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         if not self._may_read_metrics(request):
             text = "metrics need a token with the grant admin.read: Authorization: Bearer TOKEN\n"
             return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
-        return web.Response(body=await self._rendered.get(), headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=await self.metrics_text(), headers={"Content-Type": _METRICS_TYPE})
+
+
+def _health(request: web.Request, checks: Mapping[str, str | None]) -> web.Response:
+    query = request.query
+    excluded = query.getall("exclude", [])
+    if len(excluded) > MAX_EXCLUDED:
+        return web.Response(
+            status=400, text=f"the request excludes {len(excluded)} checks, at most {MAX_EXCLUDED} may be\n"
+        )
+    given = answer(request.path.strip("/"), checks, is_verbose="verbose" in query, excluded=excluded)
+    return web.Response(status=200 if given.has_passed else 503, text=given.text)
 
 
 async def _answered(

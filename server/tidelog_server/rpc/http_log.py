@@ -12,8 +12,10 @@ import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from tidelog_server.core.limits import STRANGER_LOG_INTERVAL_S
 from tidelog_server.runtime.metrics import Metrics
+
+# Interval at which a log message that unauthenticated clients can cause is written, with the number of occurrences.
+STRANGER_LOG_INTERVAL_S: Final = 1.0
 
 _log = structlog.get_logger()
 # Text of aiohttp's error for a connection that begins with the HTTP/2 preface.

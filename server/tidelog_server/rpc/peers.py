@@ -12,8 +12,14 @@ import structlog
 
 from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog.v1 import cluster_service_pb2_grpc as services
-from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
-from tidelog_server.core.limits import MAX_NODES, PEER_CALL_TIMEOUT_S
+from tidelog.v1 import error_pb2
+from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError, OwnershipLostError
+from tidelog_server.core.limits import MAX_NODES
+from tidelog_server.core.nodes import NodeTerm
+from tidelog_server.rpc.status import detail_in
+
+PEER_CALL_TIMEOUT_S: Final = 2.0
 
 _log = structlog.get_logger()
 _OPTIONS: Final = (
@@ -55,10 +61,10 @@ class GrpcPeers:
             )  # fmt: skip
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def allocate_ticks(self, address: str, count: int) -> int:
+    async def allocate_ticks(self, address: str, count: int, caller: NodeTerm) -> int:
         """See Peers."""
-        request = pb.AllocateTickRangeRequest(count=count)
-        answer = await self._call(address, "AllocateTickRange", request)
+        request = pb.AllocateTickRangeRequest(count=count, node_id=caller.node_id, term=caller.term)
+        answer = await self._call(address, "AllocateTickRange", request, caller.node_id)
         return int(answer.first_tick)
 
     async def note_channels(self, address: str, names: Sequence[str]) -> None:
@@ -71,16 +77,15 @@ class GrpcPeers:
         for channel in channels.values():
             await channel.close()
 
-    async def _call(self, address: str, method: str, request: Any) -> Any:
+    async def _call(self, address: str, method: str, request: Any, node_id: str = "") -> Any:
+        """Return the answer; ``node_id`` is that of this node if the answer depends on its registration."""
         try:
             stub: Any = services.ClusterServiceStub(self._channel(address))  # type: ignore[no-untyped-call]  # Generated.
             return await getattr(stub, method)(request, timeout=PEER_CALL_TIMEOUT_S, metadata=self._metadata())
         except OSError as error:
             raise MetadataUnavailableError(f"the token for other nodes cannot be read: {error}") from error
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                raise NotLeaderError(node_id="", address="") from error
-            raise MetadataUnavailableError(f"{error.code().name}: {error.details()}") from error
+            raise _error_of(error, node_id) from error
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
@@ -102,3 +107,14 @@ class GrpcPeers:
         # Read for each call, so that the token can be replaced.
         token = self._access.token
         return () if token is None else (("authorization", f"Bearer {token.read_text().strip()}"),)
+
+
+def _error_of(error: grpc.aio.AioRpcError, node_id: str) -> TidelogServerError:
+    """Return the error of a call to another node, which may have refused this node, ``node_id``, as a former owner."""
+    detail = detail_in(error.trailing_metadata() or ())
+    # A leader whose own lease has ended names itself.
+    if detail.reason == error_pb2.REASON_OWNERSHIP_LOST and detail.values["node_id"] == node_id:
+        return OwnershipLostError(node_id)
+    if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+        return NotLeaderError(node_id="", address="")
+    return MetadataUnavailableError(f"{error.code().name}: {error.details()}")

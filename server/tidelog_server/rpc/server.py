@@ -1,37 +1,19 @@
 """The gRPC server: options, services, health and reflection."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
 from google.protobuf import descriptor_pool
+from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from tidelog.v1 import (
-    backup_service_pb2,
-    blob_service_pb2,
-    broadcast_service_pb2,
-    channel_service_pb2,
-    cluster_service_pb2,
-    group_service_pb2,
-    journal_service_pb2,
-    mailbox_service_pb2,
-    token_service_pb2,
-    transaction_service_pb2,
-    wal_service_pb2,
-)
 from tidelog_server.backup.checkpoints import Checkpoints
-from tidelog_server.core.limits import (
-    MAX_CONNECTIONS,
-    MAX_RESPONSE_BYTES,
-    MAX_UNREAD_REQUEST_BYTES,
-    MIB,
-    Limits,
-)
+from tidelog_server.core.limits import KIB, MAX_CONNECTIONS, MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.node.node import Node
 from tidelog_server.rpc.calls import CallSupervisor, methods_of
@@ -48,8 +30,8 @@ from tidelog_server.rpc.services.groups import GroupService
 from tidelog_server.rpc.services.journals import JournalService
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.service import MailboxService
-from tidelog_server.rpc.services.mailboxes.stream import OperateCalls
 from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions
+from tidelog_server.rpc.services.options import Syncs
 from tidelog_server.rpc.services.scan import ScanCalls
 from tidelog_server.rpc.services.tokens import TokenService
 from tidelog_server.rpc.services.transactions import TransactionService
@@ -58,6 +40,7 @@ from tidelog_server.rpc.tls import server_credentials
 from tidelog_server.rpc.web.bounds import ApiBounds, Hold
 from tidelog_server.rpc.web.calls import SERVICE as WEB_SERVICE
 from tidelog_server.rpc.web.calls import WebCalls
+from tidelog_server.runtime.connections import is_connected
 from tidelog_server.security.guard import Guard
 from tidelog_server.security.permissions import ROWS, check_table
 from tidelog_server.security.service import Security
@@ -65,31 +48,19 @@ from tidelog_server.security.service import Security
 if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
+# Bytes of requests that a connection accepts before the server reads them. Left to itself, gRPC lets this grow with the
+# bandwidth times the round trip, without a bound. With 512 KiB a connection has 25 MB/s at a round trip of 20 ms.
+MAX_UNREAD_REQUEST_BYTES: Final = 512 * KIB
+
 _METADATA_BYTES: Final = 8_192
-# A stop continues at once if no call was answered within _LATELY_S. Otherwise it waits for _QUIET_STEPS without a new
-# call, so that a client that keeps calling has been refused. Steps, not seconds: in a second in which the process does
-# not run, no call arrives. A step that takes longer than _TIMELY_S does not count: on a machine as busy as that,
-# clients wait for a core as well.
+# A stop continues at once if no call was answered within _LATELY_S, or no client is connected. Otherwise it waits for
+# _QUIET_STEPS without a new call, so that a client that keeps calling has been refused. Steps, not seconds: in a second
+# in which the process does not run, no call arrives. A step that takes longer than _TIMELY_S does not count: on a
+# machine as busy as that, clients wait for a core as well.
 _LATELY_S: Final = 0.5
 _STEP_S: Final = 0.02
 _TIMELY_S: Final = 0.03
 _QUIET_STEPS: Final = 50
-_SERVICES: Final = tuple(
-    file.services_by_name[name]
-    for file, name in (
-        (channel_service_pb2.DESCRIPTOR, "ChannelService"),
-        (wal_service_pb2.DESCRIPTOR, "WalService"),
-        (transaction_service_pb2.DESCRIPTOR, "TransactionService"),
-        (broadcast_service_pb2.DESCRIPTOR, "BroadcastService"),
-        (group_service_pb2.DESCRIPTOR, "GroupService"),
-        (token_service_pb2.DESCRIPTOR, "TokenService"),
-        (cluster_service_pb2.DESCRIPTOR, "ClusterService"),
-        (backup_service_pb2.DESCRIPTOR, "BackupService"),
-        (journal_service_pb2.DESCRIPTOR, "JournalService"),
-        (mailbox_service_pb2.DESCRIPTOR, "MailboxService"),
-        (blob_service_pb2.DESCRIPTOR, "BlobService"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +73,7 @@ class ConnectionLimits:
         max_streams: Maximum concurrent calls per connection.
         max_age_s: Seconds after which a connection is closed and its streams have ten minutes to end; 0 for no limit.
         has_reflection: True to serve reflection.
+        has_channelz: True to serve channelz, and to record what it shows.
         protects_from_floods: True to refuse streams while a connection has too many unfinished ones.
     """
 
@@ -109,6 +81,7 @@ class ConnectionLimits:
     max_streams: int = 100
     max_age_s: int = 0
     has_reflection: bool = True
+    has_channelz: bool = False
     protects_from_floods: bool = False
 
 
@@ -150,8 +123,11 @@ def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, i
         ("grpc.so_reuseport", 0),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", MAX_UNREAD_REQUEST_BYTES),
-        ("grpc.enable_channelz", 0),
+        ("grpc.enable_channelz", int(connections.has_channelz)),
     ]
+
+
+_Channelz: Final[Any] = channelz.aio.ChannelzServicer
 
 
 class RpcServer:
@@ -168,9 +144,10 @@ class RpcServer:
         security: Security,
         *,
         guard: Guard | None,
-        syncs_by_default: bool,
+        syncs: Syncs,
         connections: ConnectionLimits,
         hold: Hold,
+        metrics_text: Callable[[], Awaitable[bytes]],
         tracer: "CallTracer | None" = None,
     ) -> None:
         """Create the services.
@@ -180,9 +157,10 @@ class RpcServer:
             checkpoints: Checkpoints for backups.
             security: Tokens, and the certificate of the port.
             guard: Authenticates and authorizes calls; None if all calls are permitted.
-            syncs_by_default: True to sync appends that request no durability.
+            syncs: Which acknowledgements wait for a sync.
             connections: Limits of connections.
             hold: Applied to each call by HTTP.
+            metrics_text: Returns the metrics; callers share its results.
             tracer: Creates spans; None to disable tracing.
 
         Raises:
@@ -192,36 +170,45 @@ class RpcServer:
         self._server = grpc.aio.server(options=_options(log.admission.limits, connections))
         self._security = security
         self._health = health.aio.HealthServicer()
+        self._port = 0
         self._supervisor = supervisor = CallSupervisor(log.metrics, log.clock, log.admission.limits, guard, tracer)
-        names = [service.full_name for service in _SERVICES]
+        opened = node.open_mailboxes(FoldEvents())
+        services = _services(node, opened, checkpoints, security, syncs=syncs, metrics_text=metrics_text)
         pool = descriptor_pool.Default()
-        others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
+        described = [
+            *(pool.FindServiceByName(f"tidelog.v1.{name}") for name in services),
+            *(pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)),
+        ]
+        of_grpc = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"]
         theirs: Any = _Captured()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, theirs)
         if connections.has_reflection:
-            described = (*_SERVICES, *others)
             servicer: Any = reflection.aio.ReflectionServicer(
                 [each.full_name for each in described], reflected_pool(each.file for each in described)
             )
             add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
             add_reflection(servicer, theirs)
-        check_table([*_SERVICES, *others], ROWS)
-        opened = node.open_mailboxes(FoldEvents())
-        services = _services(node, opened, checkpoints, security, syncs_by_default=syncs_by_default)
-        methods = {each: methods_of(each, parts) for each, parts in zip(_SERVICES, services, strict=True)}
+        check_table([*described, of_grpc], ROWS)
+        methods = {each: methods_of(each, parts) for each, parts in zip(described, services.values(), strict=False)}
         ours = [supervisor.handlers(descriptor, table) for descriptor, table in methods.items()]
+        if connections.has_channelz:
+            ours.append(
+                supervisor.handlers(of_grpc, {name: getattr(_Channelz, name) for name in of_grpc.methods_by_name})
+            )
         bounds = ApiBounds(hold, lambda: log.admission.limits)
         self.web_calls = WebCalls(supervisor, methods[WEB_SERVICE], node.mailboxes, opened, bounds)
         self._server.add_generic_rpc_handlers(
             (*ours, *(supervisor.external(name, handlers) for name, handlers in theirs.handlers.items()))
         )
-        self._health_names = ("", *names)
+        self._health_names = ("", *(each.full_name for each in methods))
 
     def bind(self, address: str) -> int:
         """Listen on ``host:port`` and return the port. Raises OSError or RuntimeError if it is in use."""
         if self._security.certificate is None:
-            return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, server_credentials(self._security))
+            self._port = self._server.add_insecure_port(address)
+        else:
+            self._port = self._server.add_secure_port(address, server_credentials(self._security))
+        return self._port
 
     async def start(self) -> None:
         """Start serving."""
@@ -241,7 +228,11 @@ class RpcServer:
         """
         loop, calls = asyncio.get_running_loop(), self._supervisor
         end_s = loop.time() + longest_s
-        if not calls.unanswered and calls.last_answered_s < loop.time() - _LATELY_S:
+        if not calls.unanswered and (
+            calls.last_answered_s < loop.time() - _LATELY_S
+            # In a thread: the list of 10,000 connections takes 0.1 s.
+            or not await asyncio.to_thread(is_connected, self._port)
+        ):
             return
         last_begun, steps = calls.begun, 0
         # A client that is waiting for an answer may call again after it.
@@ -261,32 +252,38 @@ class RpcServer:
 
 
 def _services(
-    node: Node, opened: Mailboxes, checkpoints: Checkpoints, security: Security, *, syncs_by_default: bool
-) -> tuple[tuple[object, ...], ...]:
-    """Return the parts of the services, in the order of _SERVICES, each with the features that it needs."""
+    node: Node,
+    opened: Mailboxes,
+    checkpoints: Checkpoints,
+    security: Security,
+    *,
+    syncs: Syncs,
+    metrics_text: Callable[[], Awaitable[bytes]],
+) -> dict[str, tuple[object, ...]]:
+    """Return the parts of the services, each with the features that it needs, by the name of the service."""
     log, directory, vchannels, transactions, groups = (
         node.log, node.directory, node.vchannels, node.transactions, node.groups
     )  # fmt: skip
     mailboxes = MessageCalls(opened, node.mailboxes.name_of)
     joins = MailboxTransactions(mailboxes)
-    append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs_by_default=syncs_by_default)
-    return (
-        (ChannelService(node.lifecycle, directory, log),),
-        (WalService(directory, vchannels, log), append, ScanCalls(directory, vchannels, node.planner, log)),
-        (
-            TransactionService(
-                transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs_by_default=syncs_by_default
-            ),
+    append = AppendCalls(directory, transactions, groups, log, mailboxes=joins, syncs=syncs)
+    return {
+        "ChannelService": (ChannelService(node.lifecycle, directory, log),),
+        "WalService": (
+            WalService(directory, vchannels, log), append, ScanCalls(directory, vchannels, node.planner, log)
         ),
-        (BroadcastService(node.broadcasts, log),),
-        (GroupService(groups, log), ConsumeCalls(groups, directory, vchannels, log)),
-        (TokenService(security, log),),
-        (ClusterService(node.cluster, directory.ownership, node.lifecycle, log),),
-        (BackupService(checkpoints),),
-        (JournalService(node.journals, log),),
-        (MailboxService(node.mailboxes, mailboxes, log), mailboxes, OperateCalls(mailboxes, log)),
-        (BlobService(opened, log),),
-    )
+        "TransactionService": (
+            TransactionService(transactions, node.prepared, groups, directory, log, mailboxes=joins, syncs=syncs),
+        ),
+        "BroadcastService": (BroadcastService(node.broadcasts, log),),
+        "GroupService": (GroupService(groups, log), ConsumeCalls(groups, directory, vchannels, log)),
+        "TokenService": (TokenService(security, log),),
+        "ClusterService": (ClusterService(node.cluster, directory.ownership, node.lifecycle, log, metrics_text),),
+        "BackupService": (BackupService(checkpoints),),
+        "JournalService": (JournalService(node.journals, log),),
+        "MailboxService": (MailboxService(node.mailboxes, mailboxes, log), mailboxes),
+        "BlobService": (BlobService(opened, log),),
+    }  # fmt: skip
 
 
 class _Captured:

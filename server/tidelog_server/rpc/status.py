@@ -1,157 +1,54 @@
-"""The status codes of domain errors, whose classes name their reasons.
+"""Domain errors as statuses of gRPC: the class names the reason, and ``error.proto`` the status code of the reason.
 
 The effect in our error detail applies to ``UNAVAILABLE`` too. A status without our detail comes from the transport; its
-effect is unknown.
+effect is unknown. Beside it is a google.rpc.ErrorInfo for clients without our files (D-005).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 
-from tidelog.v1 import error_pb2
+from tidelog.v1 import error_options_pb2, error_pb2
 from tidelog.wire.protowire import LENGTH, key_of, varint
-from tidelog_server.core import errors
 from tidelog_server.core.errors import Effect, TidelogServerError
-from tidelog_server.core.errors import access as access_errors
-from tidelog_server.core.errors import applications as app_errors
-from tidelog_server.core.errors import cluster as cluster_errors
-from tidelog_server.core.errors import forgotten as forgotten_errors
-from tidelog_server.core.errors import groups as group_errors
-from tidelog_server.core.errors import journals as journal_errors
-from tidelog_server.core.errors import mailboxes as mailbox_errors
-from tidelog_server.core.errors import storage as storage_errors
+from tidelog_server.rpc.status_size import MAX_DETAIL_VALUES_BYTES, MAX_INFO_VALUES_BYTES, cut_text, fitting
 
-_Code = grpc.StatusCode
-_MAX_TEXT_CHARACTERS: Final = 512
 DETAILS_KEY: Final = "grpc-status-details-bin"
 RETRY_AFTER_MS: Final = "retry_after_ms"
 """Key of the error value with the milliseconds to wait before a retry."""
 
-_CLASSES: Final[dict[grpc.StatusCode, tuple[type[TidelogServerError], ...]]] = {
-    _Code.INVALID_ARGUMENT: (
-        errors.InvalidRequestError,
-        errors.InvalidNameError,
-        errors.EmptyBatchError,
-        errors.MessageTooLargeError,
-        errors.BatchTooLargeError,
-        errors.MalformedColumnsError,
-        errors.ChecksumMismatchError,
-        errors.ReservedPropertyError,
-        errors.MalformedRequestError,
-        errors.VchannelNotInTransactionError,
-        errors.BroadcastVchannelUnknownError,
-        mailbox_errors.LeaseTooLongError,
-        mailbox_errors.BodyTooLargeError,
-        mailbox_errors.InvalidDelayError,
-        mailbox_errors.BlobTooLargeError,
-    ),
-    _Code.FAILED_PRECONDITION: (
-        errors.WalNameMismatchError,
-        errors.FencingTokenMismatchError,
-        errors.ProducerFencedError,
-        errors.SequenceGapError,
-        errors.SequenceReusedError,
-        forgotten_errors.ProducerForgottenError,
-        errors.TxnSequenceGapError,
-        errors.TxnSequenceReusedError,
-        errors.TransactionIncompleteError,
-        errors.TransactionExpiredError,
-        errors.InvalidTransactionStateError,
-        errors.TransactionOutcomeForgottenError,
-        app_errors.AppVersionPassedError,
-        app_errors.AppCommitMismatchError,
-        forgotten_errors.ApplicationForgottenError,
-        errors.ResourceAcquiredError,
-        errors.BroadcastReusedError,
-        forgotten_errors.BroadcastForgottenError,
-        group_errors.GroupInUseError,
-        group_errors.GroupNotSubscribedError,
-        group_errors.GroupMemberFencedError,
-        forgotten_errors.ConsumeForgottenError,
-        cluster_errors.NotOwnerError,
-        cluster_errors.NotLeaderError,
-        storage_errors.CheckpointUnsupportedError,
-        mailbox_errors.LockExpiredError,
-        mailbox_errors.AlreadyAcknowledgedError,
-        mailbox_errors.DeadLetterCycleError,
-        mailbox_errors.MailboxInUseError,
-    ),
-    _Code.NOT_FOUND: (
-        errors.ChannelNotExistError,
-        errors.TransactionNotExistError,
-        errors.BroadcastNotExistError,
-        group_errors.GroupNotExistError,
-        access_errors.TokenNotExistError,
-        storage_errors.CheckpointNotExistError,
-        mailbox_errors.MailboxNotExistError,
-        mailbox_errors.LockUnknownError,
-        mailbox_errors.BlobNotExistError,
-    ),
-    _Code.ALREADY_EXISTS: (
-        errors.ChannelAlreadyExistsError,
-        errors.SequenceForgottenError,
-        group_errors.GroupAlreadyExistsError,
-        mailbox_errors.MailboxAlreadyExistsError,
-    ),
-    _Code.DEADLINE_EXCEEDED: (errors.BarrierNotReachedError,),
-    _Code.ABORTED: (
-        errors.LastTickMismatchError,
-        errors.BroadcastAbortedError,
-        group_errors.GroupPositionMovedError,
-        journal_errors.JournalRevisionMismatchError,
-    ),
-    _Code.PERMISSION_DENIED: (
-        errors.TransactionForeignError,
-        access_errors.PermissionDeniedError,
-    ),
-    _Code.RESOURCE_EXHAUSTED: (
-        errors.TransactionTooLargeError,
-        errors.RateLimitRejectedError,
-        errors.DiskFullError,
-        mailbox_errors.MailboxFullError,
-    ),
-    _Code.UNAVAILABLE: (
-        cluster_errors.MetadataUnavailableError,
-        cluster_errors.OwnershipLostError,
-        access_errors.AuditFailedError,
-        errors.ShutdownError,
-        storage_errors.StorageUnreadableError,
-    ),
-    _Code.OUT_OF_RANGE: (
-        errors.PositionTrimmedError,
-        errors.PositionBeyondEndError,
-    ),
-    _Code.UNAUTHENTICATED: (
-        access_errors.UnauthenticatedError,
-        access_errors.CredentialsExpiredError,
-    ),
-    _Code.INTERNAL: (
-        storage_errors.CheckpointFailedError,
-        errors.StorageFailedError,
-        errors.InnerError,
-    ),
-    _Code.DATA_LOSS: (errors.DataLossError,),
+CODES: Final = {
+    value.name: grpc.StatusCode[value.GetOptions().Extensions[error_options_pb2.code]]  # type: ignore[index]  # its type does not state what it extends
+    for value in error_pb2.Reason.DESCRIPTOR.values
+    if value.number
 }
-CODE_BY_ERROR: Final = {error: code for code, errors_ in _CLASSES.items() for error in errors_}
+"""The status code of each reason, which is an option of the reason in ``error.proto``."""
 
+_REASON_PREFIX: Final = "REASON_"
+_DOMAIN: Final = "tidelog"
+_STANDARD: Final = "type.googleapis.com/google.rpc."
 _EFFECTS: Final = {Effect.NONE: error_pb2.EFFECT_NONE, Effect.UNKNOWN: error_pb2.EFFECT_UNKNOWN}
 
 
 def detail_of(error: TidelogServerError) -> error_pb2.ErrorDetail:
     """Return the reason, effect and values of ``error`` as a message."""
-    values = {name: _encodable(value) for name, value in error.values.items()}
-    return error_pb2.ErrorDetail(reason=reason_of(error), effect=_EFFECTS[error.effect], values=values)
+    return error_pb2.ErrorDetail(reason=reason_of(error), effect=_EFFECTS[error.effect], values=_values_of(error))
+
+
+def _values_of(error: TidelogServerError) -> dict[str, str]:
+    return {name: _encodable(value) for name, value in error.values.items()}
 
 
 def reason_of(error: TidelogServerError) -> str:
     """Return the name of the reason of ``error`` in the protocol."""
-    return f"REASON_{error.reason}"
+    return _REASON_PREFIX + error.reason
 
 
 def code_of(error: TidelogServerError) -> grpc.StatusCode:
     """Return the status code of ``error``."""
-    return CODE_BY_ERROR[type(error)]
+    return CODES[reason_of(error)]
 
 
 def code_number_of(error: TidelogServerError) -> int:
@@ -161,8 +58,8 @@ def code_number_of(error: TidelogServerError) -> int:
 
 
 def text_of(error: TidelogServerError) -> str:
-    """Return the text of ``error``, truncated to _MAX_TEXT_CHARACTERS."""
-    return _encodable(error.message[:_MAX_TEXT_CHARACTERS])
+    """Return the text of ``error``, cut to MAX_TEXT_BYTES."""
+    return cut_text(_encodable(error.message))
 
 
 def _encodable(text: str) -> str:
@@ -176,14 +73,38 @@ def call_error_of(error: TidelogServerError) -> error_pb2.CallError:
 
 
 def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], ...]:
-    """Return the trailing metadata with the detail of ``error``."""
+    """Return the trailing metadata with the detail of ``error``, of which long values are cut."""
+    values = _values_of(error)
+    detail = error_pb2.ErrorDetail(
+        reason=reason_of(error), effect=_EFFECTS[error.effect], values=fitting(values, MAX_DETAIL_VALUES_BYTES)
+    )
     wrapped = any_pb2.Any()
-    wrapped.Pack(detail_of(error))
-    details = [wrapped]
+    wrapped.Pack(detail)
+    details = [wrapped, _error_info(error, values)]
     if (retry_after_ms := error.values.get(RETRY_AFTER_MS)) is not None:
         details.append(_retry_info(int(retry_after_ms)))
     status = error_pb2.RpcStatus(code=code_number_of(error), message=text_of(error), details=details)
     return ((DETAILS_KEY, status.SerializeToString()),)
+
+
+def detail_in(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> error_pb2.ErrorDetail:
+    """Return the detail that trailing metadata contain; an empty one if they have no detail."""
+    detail = error_pb2.ErrorDetail()
+    encoded = dict(trailing_metadata).get(DETAILS_KEY)
+    if isinstance(encoded, bytes):
+        for wrapped in error_pb2.RpcStatus.FromString(encoded).details:
+            wrapped.Unpack(detail)
+    return detail
+
+
+def _error_info(error: TidelogServerError, values: dict[str, str]) -> any_pb2.Any:
+    """Return a google.rpc.ErrorInfo with the reason and ``values`` of ``error``."""
+    info = error_pb2.RpcErrorInfo(
+        reason=error.reason,
+        domain=_DOMAIN,
+        metadata=fitting({**values, "effect": error.effect.value}, MAX_INFO_VALUES_BYTES),
+    )
+    return any_pb2.Any(type_url=_STANDARD + "ErrorInfo", value=info.SerializeToString())
 
 
 def _retry_info(retry_after_ms: int) -> any_pb2.Any:
@@ -191,4 +112,4 @@ def _retry_info(retry_after_ms: int) -> any_pb2.Any:
     delay = duration_pb2.Duration(seconds=retry_after_ms // 1_000, nanos=retry_after_ms % 1_000 * 1_000_000)
     encoded = delay.SerializeToString()
     value = key_of(1, LENGTH) + varint(len(encoded)) + encoded
-    return any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=value)
+    return any_pb2.Any(type_url=_STANDARD + "RetryInfo", value=value)

@@ -1,11 +1,10 @@
 """OpenTelemetry spans of calls. Imported only if tracing is on, because its packages are optional."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
-import grpc.aio
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -14,13 +13,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tidelog_server.rpc.call_metrics import code_of
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Call = Callable[[Any, Context], Awaitable[Any]]
+from tidelog_server.rpc.context import TRACE_KEYS, Context, Method, ended_with
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_CARRIED: Final = ("traceparent", "tracestate")
 # Time for an export and its retries; also the maximum delay of a shutdown if no receiver accepts the spans.
 _EXPORT_WITHIN_S: Final = 3.0
 # Streams whose batches have spans. AppendStream answers each message once, in order.
@@ -36,7 +31,7 @@ class CallTracer:
         self._provider = provider
         self._tracer = provider.get_tracer("tidelog_server")
 
-    def traced(self, service: str, name: str, call: Call) -> Call:
+    def traced(self, service: str, name: str, call: Method) -> Method:
         """Return ``call`` wrapped in a span, whose parent is the span in the client's metadata, if any."""
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
         span_name = f"{service}/{name}"
@@ -55,7 +50,7 @@ class CallTracer:
                 requests = batches.arriving(request) if hasattr(request, "__aiter__") else request
                 return await call(requests, batches)  # type: ignore[arg-type]  # it stands for the context
             except BaseException as error:
-                code = code_of(error, context)
+                code = ended_with(error, context)
                 raise
             finally:
                 span.set_attribute("rpc.grpc.status_code", code.value[0])
@@ -135,5 +130,5 @@ def open_tracing(endpoint: str, sample_ratio: float) -> CallTracer:
 
 def _parent_of(context: Context) -> Any:
     """Return the context of the client's span in its metadata; an empty context if there is no span."""
-    carrier = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CARRIED}
+    carrier = {key: str(value) for key, value in context.invocation_metadata() or () if key in TRACE_KEYS}
     return _PROPAGATOR.extract(carrier, trace.set_span_in_context(trace.INVALID_SPAN))

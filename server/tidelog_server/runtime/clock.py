@@ -1,7 +1,13 @@
 """The clocks. No other module reads the system's clocks."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_SINCE_BOOT: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that runs while the machine is suspended: on Linux CLOCK_BOOTTIME.
+
+Systems without it, such as macOS, have CLOCK_MONOTONIC, which runs during suspension there.
+"""
 
 
 class Clock(Protocol):
@@ -27,7 +33,7 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """Return seconds since boot, including suspension of the machine: leases expire during it."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.clock_gettime(_SINCE_BOOT)
 
 
 class AwakeClock:

@@ -7,7 +7,7 @@ from typing import Final, Literal, TextIO, cast
 
 import structlog
 
-from tidelog_cli.output.queued_lines import FLUSH_WITHIN_S, QueuedLines
+from tidelog_cli.output.queued_lines import QueuedLines
 
 # Without local variables: they contain client data.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
@@ -53,15 +53,13 @@ class _LibraryLogs(logging.Handler):
 _log = structlog.get_logger()
 _STREAM: Final = LogStream()
 
+flush_log: Final = _STREAM.lines.flush
+"""Waits until all lines are written, at most for a number of seconds; returns whether they are."""
+
 
 def forward_library_logs() -> None:
     """Log the warnings of libraries as lines of this log. Only for a process that is the server's own."""
     logging.getLogger().addHandler(_LibraryLogs())
-
-
-def flush_log(within_s: float = FLUSH_WITHIN_S) -> bool:
-    """Wait at most ``within_s`` until all lines are written; return whether they are."""
-    return _STREAM.lines.flush(within_s)
 
 
 def write_line(line: str) -> None:

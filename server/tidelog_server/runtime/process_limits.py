@@ -5,13 +5,16 @@ allocations abort the process. This module checks both limits in advance.
 """
 
 import resource
+from typing import Final
 
-from tidelog_server.core.limits import (
-    MAX_RAISED_OPEN_FILES,
-    MIB,
-    MIN_ADDRESS_SPACE_BYTES,
-    MIN_OPEN_FILES,
-)
+from tidelog_server.core.limits import GIB, MIB, MIN_CONNECTIONS, RESERVED_FILES
+
+# Below this limit a store is not opened; descriptors above it are for connections.
+MIN_OPEN_FILES: Final = RESERVED_FILES + MIN_CONNECTIONS
+# The soft limit is raised to the hard limit, but at most to this number.
+MAX_RAISED_OPEN_FILES: Final = 65_536
+# Address space (RLIMIT_AS): threads and allocators reserve far more than they use; an idle server reserves 1.4 GiB.
+MIN_ADDRESS_SPACE_BYTES: Final = 4 * GIB
 
 
 class ProcessLimitError(Exception):

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
 
 
 class TaskFailedError(Exception):
@@ -70,6 +72,27 @@ class TaskOwner:
             self._on_failure(task.get_name(), cause)
 
 
+class _Owning(Protocol):
+    """An object with the owner of its tasks."""
+
+    _tasks: TaskOwner
+
+
+_Self = TypeVar("_Self", bound=_Owning)
+
+
+def to_its_end(
+    method: Callable[Concatenate[_Self, _Arguments], Coroutine[None, None, Result]],
+) -> Callable[Concatenate[_Self, _Arguments], Coroutine[Any, Any, Result]]:
+    """Return a method that runs to its end even if the caller is cancelled: see ``TaskOwner.finish``."""
+
+    @wraps(method)
+    async def finish(self: _Self, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> Result:
+        return await self._tasks.finish(method(self, *arguments, **named))
+
+    return finish
+
+
 async def run_unless(stopped: "asyncio.Future[Exception]", coroutine: Coroutine[None, None, None]) -> None:
     """Run ``coroutine``; if ``stopped`` has a result before it ends, cancel it and raise that result."""
     task = asyncio.create_task(coroutine)  # noqa: TID251 - the one place that may
@@ -81,3 +104,29 @@ async def run_unless(stopped: "asyncio.Future[Exception]", coroutine: Coroutine[
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+class GuardingTasks(TaskOwner):
+    """Background tasks beside a coroutine, which the first failure of one ends."""
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None] = lambda _, __: None) -> None:
+        """Own no task yet; ``on_failure`` is called with the first failure only."""
+        super().__init__(self.fail)
+        self._on_first = on_failure
+        self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def fail(self, name: str, cause: BaseException) -> None:
+        """Note the failure of ``name``, which may be something else than a task."""
+        if not self._failed.done():
+            self._on_first(name, cause)
+            self._failed.set_result(cause if isinstance(cause, Exception) else RuntimeError(f"{name}: {cause!r}"))
+
+    async def run(self, coroutine: Coroutine[None, None, Result]) -> Result:
+        """Run ``coroutine`` and return its result; cancel it and raise what failed before, if something did."""
+        results: list[Result] = []
+
+        async def running() -> None:
+            results.append(await coroutine)
+
+        await run_unless(self._failed, running())
+        return results[0]

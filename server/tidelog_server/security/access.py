@@ -11,12 +11,14 @@ from typing import Final
 from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors.access import PermissionDeniedError
-from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
 from tidelog_server.core.names import JOURNAL_CHANNEL_PREFIX, MAILBOX_CHANNEL_PREFIX, RESERVED_PREFIX, shown
 from tidelog_server.core.sorted_names import NamePattern
 from tidelog_server.security.authenticator import Principal, Shown
 from tidelog_server.security.grants import OF_CHANNELS, OF_JOURNALS, OF_MAILBOXES, ON_JOURNAL_CHANNELS, Verb
 from tidelog_server.security.quotas import PrincipalQuota
+
+# Permissions that one call caches.
+MAX_REMEMBERED_PERMISSIONS: Final = 1_024
 
 _WITH_SLASHES: Final = OF_JOURNALS | OF_MAILBOXES | {Verb.BROADCAST_KEY}
 # Verbs that permit operations on system channels, whose names no pattern covers.
@@ -166,10 +168,11 @@ class Access:
 
 _current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)
 
+current_access: Final = _current.get
+"""Returns the access of the current call; None if authentication is off."""
 
-def current_access() -> Access | None:
-    """Return the access of the current call; None if authentication is off."""
-    return _current.get()
+set_access: Final = _current.set
+"""Sets the access of the current task, which must be the task of the call."""
 
 
 def current_tenant() -> Tenant:
@@ -182,11 +185,6 @@ async def count_sent(size_bytes: int) -> None:
     """Count bytes of a response of a stream in the quota of the current call's principal, and rest if it is spent."""
     if (access := _current.get()) is not None:
         await access.quota.sent(size_bytes)
-
-
-def set_access(access: Access | None) -> None:
-    """Set the access of the current task, which must be the task of the call."""
-    _current.set(access)
 
 
 def current_principal() -> str:

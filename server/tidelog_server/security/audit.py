@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -23,27 +23,29 @@ from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.access import AuditFailedError
-from tidelog_server.core.limits import (
-    AUDIT_WITHIN_S,
-    LOST_EVENT_INTERVAL_S,
-    MAX_AUDIT_GROUP_EVENTS,
-    MAX_WAITING_AUDIT_EVENTS,
-    MIB,
-)
+from tidelog_server.core.limits import LOST_EVENT_INTERVAL_S, MIB
 from tidelog_server.core.names import AUDIT_CHANNEL
 from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.fold.events import EventCodec
 from tidelog_server.log.append import Append
-from tidelog_server.log.batch import AppendOptions, Batch
+from tidelog_server.log.batch import AppendOptions
 from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Place
-from tidelog_server.log.scan.scanner import Piece, ScanPlan, ScanSource
+from tidelog_server.log.scan.scanner import ScanParameters, ScanSource
 from tidelog_server.security.audit_limits import DiskReserve, Refusals
+
+# Audit events that wait to be written; further ones are only counted.
+MAX_WAITING_AUDIT_EVENTS: Final = 10_000
+MAX_AUDIT_GROUP_EVENTS: Final = 256
+AUDIT_WITHIN_S: Final = 5.0
 
 _log = structlog.get_logger()
 
 _NO_EVENT: Final = ""
+# Type of the messages that are lines.
+_LINE: Final = 0
 _SYNCED: Final = AppendOptions(needs_sync=True)
 # Maximum length of the request in an event; longer requests are truncated.
 _MAX_REQUEST_CHARACTERS: Final = 2_048
@@ -63,18 +65,6 @@ def _hash_of_line(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
-class LineCodec(Protocol):
-    """Converts lines to messages and back."""
-
-    def encode(self, lines: Sequence[bytes]) -> Batch:
-        """Return a batch with one message per line."""
-        ...
-
-    def last(self, piece: Piece) -> bytes:
-        """Return the line of the last message."""
-        ...
-
-
 @dataclass(slots=True)
 class _Waiting:
     """An event that is queued for writing."""
@@ -89,13 +79,14 @@ class AuditLog:
     """Writes events in order, queued events in groups. Lives on the event loop."""
 
     def __init__(
-        self, lifecycle: Lifecycle, directory: Directory, vchannels: Vchannels, node: LogNode, codec: LineCodec
+        self, lifecycle: Lifecycle, directory: Directory, vchannels: Vchannels, node: LogNode, codec: EventCodec
     ) -> None:
         self._codec = codec
         self._lifecycle = lifecycle
         self._directory = directory
         self._vchannels = vchannels
         self._node = node
+        self._now_s, self._now_ms = node.shared.clock.monotonic_s, node.shared.clock.wall_ms
         self._waiting: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._number = 0
@@ -225,7 +216,7 @@ class AuditLog:
 
     async def _append(self, lines: Sequence[bytes]) -> None:
         """Append lines as one batch, durably. Raises TidelogServerError."""
-        batch = self._codec.encode(lines)
+        batch = self._codec.encode([_LINE] * len(lines), lines)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_settled(_: Append) -> None:
@@ -240,17 +231,11 @@ class AuditLog:
 
     async def _last_line(self) -> bytes:
         tick = Tick(self._vchannel.durable_tick)
-        plan = ScanPlan(
+        plan = ScanParameters(
             ends_at_durable=True, end_tick=None, message_types=None, max_page_bytes=MIB, watermark_interval_s=1.0,
         )  # fmt: skip
         async with self._vchannels.scanner([ScanSource(0, self._log, self._vchannel, tick)], plan) as scanner:
             async for page in scanner.pages():
                 for piece in page.pieces:
-                    return self._codec.last(piece)
+                    return self._codec.decode(piece.columns)[1][piece.end - 1]
         raise AuditFailedError("its last event was not found")
-
-    def _now_s(self) -> float:
-        return self._node.shared.clock.monotonic_s()
-
-    def _now_ms(self) -> int:
-        return self._node.shared.clock.wall_ms()

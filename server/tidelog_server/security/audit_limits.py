@@ -4,17 +4,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from tidelog_server.core.limits import (
-    AUDIT_RESERVE_BYTES,
-    LOST_EVENT_INTERVAL_S,
-    MAX_LOST_CALLERS,
-    MAX_REFUSAL_EVENTS_AT_ONCE,
-    MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE,
-    MAX_REFUSAL_EVENTS_PER_CALLER_PER_S,
-    MAX_REFUSAL_EVENTS_PER_S,
-    MAX_REMEMBERED_CALLERS,
-)
+from tidelog_server.core.limits import LOST_EVENT_INTERVAL_S, MAX_REMEMBERED_CALLERS, MIB
 from tidelog_server.runtime.buckets import Bucket, Buckets
+
+# Refusals that become events, per principal or address and in total. Others are counted, and the counts of some callers
+# are reported periodically.
+MAX_REFUSAL_EVENTS_PER_CALLER_PER_S: Final = 1
+MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE: Final = 10
+MAX_REFUSAL_EVENTS_PER_S: Final = 20
+MAX_REFUSAL_EVENTS_AT_ONCE: Final = 100
+MAX_LOST_CALLERS: Final = 16
+# Bytes that audited calls may write while the disk is too full for appends; at most a quarter of the free-disk limit.
+AUDIT_RESERVE_BYTES: Final = 8 * MIB
 
 OTHERS: Final = "(others)"
 # Disk space of an event in addition to its line: its header, the write-ahead log, and both again for compaction.

@@ -2,14 +2,14 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, NamedTuple, TypeVar
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.access import UnauthenticatedError
-from tidelog_server.core.limits import MAX_AUTHORIZATION_BYTES, MAX_REMEMBERED_CALLERS, MAX_REMEMBERED_CREDENTIALS
+from tidelog_server.core.limits import KIB, MAX_REMEMBERED_CALLERS
 from tidelog_server.runtime.buckets import Buckets
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.security.bootstrap import Bootstrap
@@ -20,12 +20,24 @@ from tidelog_server.security.certificates import (
     parse_client_certificate,
 )
 from tidelog_server.security.grants import ADMINISTRATION, EVERYTHING, Grant, Grants, Verb
-from tidelog_server.security.jwks import VerificationKey
-from tidelog_server.security.jwt_tokens import BadTokenError, Claims, ForgedTokenError, JwtPolicy, key_id_of, verify
+from tidelog_server.security.jwks import KeySet, VerificationKey
+from tidelog_server.security.jwt_tokens import (
+    BadTokenError,
+    Claims,
+    ForgedTokenError,
+    JwtPolicy,
+    UnknownKeyError,
+    key_of,
+    verify,
+)
 from tidelog_server.security.roles import NO_GRANTS, GrantsFile
 from tidelog_server.security.signatures import SignatureBudget
 from tidelog_server.security.token_store import TokenStore
 from tidelog_server.security.tokens import PREFIX
+
+MAX_AUTHORIZATION_BYTES: Final = 4 * KIB
+# Of each cache: verified and forged signed tokens, client certificates.
+MAX_REMEMBERED_CREDENTIALS: Final = 4_096
 
 _Value = TypeVar("_Value")
 
@@ -82,6 +94,7 @@ class Authenticator:
         deny_list: Certificates that are refused; replaced after a reload.
         bootstrap: The first token of a server that has no administrator yet.
         wants_keys: Set when a token named an unknown key.
+        on_failure: Called for each failed authentication, with the reason.
     """
 
     def __init__(
@@ -92,32 +105,31 @@ class Authenticator:
         needs_credentials: bool,
         jwt: JwtPolicy | None,
         max_failures_per_minute: int,
-        on_failure: Callable[[Shown, str], None],
     ) -> None:
         self._tokens = tokens
         self._clock = clock
         self._needs_credentials = needs_credentials
         self._jwt = jwt
-        self._on_failure = on_failure
+        self.on_failure: Callable[[Shown, str], None] = lambda _, __: None
         self._failures = Buckets(max_failures_per_minute / 60, max_failures_per_minute, MAX_REMEMBERED_CALLERS)
         self._signatures = SignatureBudget(clock.monotonic_s())
         self._verified: OrderedDict[bytes, Claims] = OrderedDict()
         # A client that repeats the same bad token costs only a look-up.
         self._forged: OrderedDict[bytes, None] = OrderedDict()
         self._certificates: OrderedDict[bytes, ClientCertificate] = OrderedDict()
-        self._keys: Mapping[str, VerificationKey] = {}
+        self._keys: KeySet = {}
         self.grants_file: GrantsFile = NO_GRANTS
         self.deny_list = DenyList()
         self.bootstrap: Bootstrap | None = None
         self.wants_keys = False
 
     @property
-    def keys(self) -> Mapping[str, VerificationKey]:
+    def keys(self) -> KeySet:
         """Keys of signed tokens, by id."""
         return self._keys
 
     @keys.setter
-    def keys(self, keys: Mapping[str, VerificationKey]) -> None:
+    def keys(self, keys: KeySet) -> None:
         self._keys = keys
         # A removed key no longer vouches for the tokens that it signed.
         self._verified.clear()
@@ -144,7 +156,7 @@ class Authenticator:
                     retry_after_ms=ceil(wait_s * 1_000),
                 ) from None
             bucket.take(1, now_s)
-            self._on_failure(shown, str(reason))
+            self.on_failure(shown, str(reason))
             raise UnauthenticatedError from None
 
     def renew(self, shown: Shown) -> Principal | None:
@@ -203,19 +215,23 @@ class Authenticator:
             return claims
         if digest in self._forged:
             raise BadTokenError("its signature is invalid, as before")
-        if key_id_of(token) not in self._keys:
+        try:
+            key = key_of(token, self._keys, policy)
+        except UnknownKeyError:
             self.wants_keys = True
-            raise BadTokenError("its `kid` is unknown")
-        claims = self._verify(token, policy, connection, digest)
+            raise
+        claims = self._verify(token, key, policy, connection, digest)
         _remember(self._verified, digest, claims)
         return claims
 
-    def _verify(self, token: str, policy: JwtPolicy, connection: str | None, digest: bytes) -> Claims:
+    def _verify(
+        self, token: str, key: VerificationKey, policy: JwtPolicy, connection: str | None, digest: bytes
+    ) -> Claims:
         """Check the signature of a token within the budget, and return its claims. Raises BadTokenError."""
         if connection is not None:
             self._signatures.check(connection, self._clock.monotonic_s())
         try:
-            return verify(token, self._keys, policy, self._clock.wall_ms() / 1_000)
+            return verify(token, key, policy, self._clock.wall_ms() / 1_000)
         except BadTokenError as error:
             if connection is not None:
                 self._signatures.note_bad(connection, self._clock.monotonic_s())

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidelog_server.core.limits import BOOTSTRAP_LIFETIME_MS
 from tidelog_server.security.tokens import hash_of, make_token
+
+BOOTSTRAP_LIFETIME_MS: Final = 15 * 60 * 1_000
 
 FILE_NAME: Final = "bootstrap-token"
 _ONLY_OWNER: Final = 0o600

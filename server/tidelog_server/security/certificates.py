@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog_server.core.limits import MAX_SECURITY_FILE_BYTES
+from tidelog_server.core.limits import MIB
 from tidelog_server.core.names import is_plain
 
 if TYPE_CHECKING:
     from cryptography import x509
+
+MAX_SECURITY_FILE_BYTES: Final = 1 * MIB
 
 _SPIFFE: Final = "spiffe://"
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import MAX_GRANTS, MAX_JOURNAL_NAME_CHARACTERS, MAX_MAILBOX_NAME_BYTES
+from tidelog_server.core.limits import MAX_JOURNAL_NAME_CHARACTERS, MAX_MAILBOX_NAME_BYTES
 from tidelog_server.core.names import (
     CHANNEL_NAME_PATTERN,
     GROUP_NAME_PATTERN,
@@ -24,6 +24,8 @@ from tidelog_server.core.names import (
     shown,
 )
 from tidelog_server.core.sorted_names import NamePattern
+
+MAX_GRANTS: Final = 64
 
 EVERYTHING: Final = "*"
 _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
@@ -200,10 +202,6 @@ class Grants:
         """Return whether ``verb`` is permitted on at least one name."""
         return verb in self._verbs
 
-    def allow_everywhere(self, verb: Verb) -> bool:
-        """Return whether ``verb`` is permitted on every name."""
-        return verb in self._wide
-
     def patterns(self, verbs: Iterable[Verb]) -> list[NamePattern] | None:
         """Return patterns that cover each name on which one of ``verbs`` has a grant; None if one has every name."""
         wanted = self._verbs.intersection(verbs)
@@ -214,10 +212,6 @@ class Grants:
             for grant in self.all
             if grant.verb in wanted
         ]
-
-    def allow_any_of(self, verbs: Iterable[Verb], name: str) -> bool:
-        """Return whether at least one of ``verbs`` is permitted on ``name``."""
-        return any(self.allow(verb, name) for verb in verbs)
 
 
 NOTHING: Final = Grants()

@@ -6,21 +6,23 @@ The server does not start if a method has no row (``check_table``), so that no m
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    AUDITED_CALL_COST,
-    BROADCAST_EXTRA_COST,
-    MAX_ADMIN_REQUEST_BYTES,
-    MAX_BLOB_KEY_BYTES,
-    MAX_CHANNELS_PER_REQUEST,
-    MAX_CHECKED_NAMES,
-    MAX_DENSE_REQUEST_BYTES,
-)
+from tidelog_server.core.limits import KIB, MAX_CHANNELS_PER_REQUEST, MAX_DENSE_REQUEST_BYTES
 from tidelog_server.security.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, OF_MAILBOXES, Verb
 from tidelog_server.security.tokens import is_token_id
+
+# Cost of a call: 1 by default, more where it writes metadata.
+AUDITED_CALL_COST: Final = 5
+BROADCAST_EXTRA_COST: Final = 2
+# Requests of calls that are written to the audit log as a whole.
+MAX_ADMIN_REQUEST_BYTES: Final = 128 * KIB
+# Names of one request whose permissions are checked, before its other limits are.
+MAX_CHECKED_NAMES: Final = 16_384
+MAX_BLOB_KEY_BYTES: Final = 32
 
 Need = tuple[Verb, str]
 _Named = TypeVar("_Named")
@@ -105,21 +107,29 @@ def _on(*verbs: Verb, names: Callable[[Any], Iterable[str]]) -> Callable[[Any], 
     return lambda request: ((verb, name) for name in names(request) for verb in verbs)
 
 
-def _vchannel(request: Any) -> Sequence[str]:
-    return (request.vchannel,)
+def _only(field: str) -> Callable[[Any], Sequence[str]]:
+    """Return a function from a request to the name in ``field``, as the only one."""
+    return lambda request: (getattr(request, field),)
 
 
-def _vchannels(request: Any) -> Sequence[str]:
-    return request.vchannels  # type: ignore[no-any-return]  # requests of several classes have it
-
-
-def _names(request: Any) -> Sequence[str]:
-    return request.names  # type: ignore[no-any-return]  # requests of several classes have it
+_vchannel: Final = _only("vchannel")
+_mailbox: Final = _only("mailbox")
+_name: Final = _only("name")
+_vchannels: Final[Callable[[Any], Sequence[str]]] = attrgetter("vchannels")
+_names: Final[Callable[[Any], Sequence[str]]] = attrgetter("names")
 
 
 def _created(request: Any) -> Sequence[str]:
     # Names that the server generates are not known in advance, so they need the pattern `*`.
     return request.names or (EVERYTHING,)
+
+
+def _altered(request: Any) -> Iterator[Need]:
+    for name in request.names:
+        if request.vchannels:
+            yield Verb.CHANNEL_CREATE, name
+        if request.retention.ListFields() or not request.vchannels:
+            yield Verb.CHANNEL_TRUNCATE, name
 
 
 def _append(request: Any) -> Iterator[Need]:
@@ -166,14 +176,6 @@ def commits_need(positions: Iterable[Any]) -> Iterator[Need]:
 def _applied(request: Any) -> Iterator[Need]:
     for change in request.changes:
         yield Verb.JOURNAL_APPLY, change.delete or change.upsert.name
-
-
-def _mailbox(request: Any) -> Sequence[str]:
-    return (request.mailbox,)
-
-
-def _name(request: Any) -> Sequence[str]:
-    return (request.name,)
 
 
 def _mailbox_ids(request: Any) -> dict[str, object]:
@@ -245,8 +247,8 @@ _ADMIN_WRITE: Final = Row(somewhere=Verb.ADMIN_WRITE, is_audited=True)
 
 ROWS: Final[dict[str, Row]] = {
     f"{_CHANNELS}CreateChannels": Row(needs=_on(Verb.CHANNEL_CREATE, names=_created), is_audited=True),
-    # Retention removes messages, so changing it needs the permission to truncate.
-    f"{_CHANNELS}AlterChannels": Row(needs=_on(Verb.CHANNEL_TRUNCATE, names=_names), is_audited=True),
+    # Retention removes messages, so changing it needs the permission to truncate; adding vchannels, that to create.
+    f"{_CHANNELS}AlterChannels": Row(needs=_altered, is_audited=True),
     f"{_CHANNELS}DestroyChannels": Row(needs=_on(Verb.CHANNEL_DELETE, names=_names), is_audited=True),
     f"{_CHANNELS}DescribeChannels": Row(any_of=OF_CHANNELS, names=_names, is_read=True),
     # Lists only channels on which the caller has a permission.
@@ -288,7 +290,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_GROUPS}CreateGroup": Row(needs=_group(Verb.GROUP_MANAGE, "channels"), is_audited=True),
     f"{_GROUPS}AlterGroup": Row(needs=_group(Verb.GROUP_MANAGE, "subscribe", "unsubscribe"), is_audited=True),
     f"{_GROUPS}DestroyGroup": Row(needs=_group(Verb.GROUP_MANAGE), is_audited=True),
-    f"{_GROUPS}DescribeGroup": Row(any_of=OF_GROUPS, names=lambda request: (request.group,), is_read=True),
+    f"{_GROUPS}DescribeGroup": Row(any_of=OF_GROUPS, names=_only("group"), is_read=True),
     # Lists only groups on which the caller has a permission.
     f"{_GROUPS}ListGroups": _ANYBODY,
     f"{_GROUPS}CommitPositions": Row(needs=lambda request: commits_need(request.positions)),
@@ -338,10 +340,18 @@ ROWS: Final[dict[str, Row]] = {
     f"{_CLUSTER}WatchOwners": _ANYBODY,
     f"{_CLUSTER}AllocateTickRange": Row(somewhere=Verb.CLUSTER, is_read=True),
     f"{_CLUSTER}NoteChannels": Row(somewhere=Verb.CLUSTER),
+    f"{_CLUSTER}ReadMetrics": _ADMIN_READ,
     "grpc.health.v1.Health/Check": _PUBLIC,
     "grpc.health.v1.Health/List": _PUBLIC,
     "grpc.health.v1.Health/Watch": _PUBLIC,
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetTopChannels": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetServers": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetServer": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetServerSockets": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetChannel": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetSubchannel": _ADMIN_READ,
+    "grpc.channelz.v1.Channelz/GetSocket": _ADMIN_READ,
 }
 
 

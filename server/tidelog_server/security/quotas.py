@@ -8,17 +8,20 @@ from typing import Final, NamedTuple
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
     CALL_COST_BYTES,
-    DENIAL_COST_REQUESTS,
     MAX_REMEMBERED_CALLERS,
     MAX_TICKS_PER_REQUEST,
     MAX_TURN_WAIT_S,
     PRINCIPAL_ACTIVE_S,
-    REFUSAL_COST,
 )
-from tidelog_server.core.turns import Turns
 from tidelog_server.runtime.buckets import Bucket, Buckets
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.turns import Turns
+
+# A call that a limit refuses costs this in addition, because it costs the caller nothing.
+REFUSAL_COST: Final = 10
+# A request that is denied counts as this many in the quota of its principal, because it costs the caller nothing.
+DENIAL_COST_REQUESTS: Final = 100
 
 # The activity of a stream is noted at most this often.
 _NOTE_INTERVAL_S: Final = PRINCIPAL_ACTIVE_S / 10

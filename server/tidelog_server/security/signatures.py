@@ -1,15 +1,17 @@
 """Limits the checks of invalid signatures: a check costs the server more than the client. Pure: time is passed in."""
 
 from math import ceil
+from typing import Final
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import (
-    BAD_SIGNATURES_PER_CONNECTION,
-    BAD_SIGNATURES_PER_CONNECTION_PER_S,
-    MAX_BAD_SIGNATURES_PER_S,
-    MAX_REMEMBERED_CONNECTIONS,
-)
 from tidelog_server.runtime.buckets import Bucket, Buckets
+
+# Failed signature checks of tokens, about 0.2 ms each: burst and rate per connection, and the rate of all connections
+# that exceed theirs.
+BAD_SIGNATURES_PER_CONNECTION: Final = 3
+BAD_SIGNATURES_PER_CONNECTION_PER_S: Final = 1 / 30
+MAX_BAD_SIGNATURES_PER_S: Final = 100
+MAX_REMEMBERED_CONNECTIONS: Final = 16_384
 
 
 class SignatureBudget:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from tidelog_server.metadata.json_records import decode_record, encode_record
@@ -67,6 +67,7 @@ class TokenRecord:
         created_ms, expires_ms: Creation and expiry, in milliseconds of the wall clock.
         created_by: Name of the principal that created it.
         revoked_ms: Time of revocation; 0 if it is not revoked.
+        revision: Metadata revision of its last change.
     """
 
     token_id: str
@@ -77,6 +78,12 @@ class TokenRecord:
     expires_ms: int
     created_by: str
     revoked_ms: int = 0
+    revision: int = field(default=0, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its id, by which records are found."""
+        return self.token_id
 
     def matches(self, text: str) -> bool:
         """Return whether ``text`` is this token, in constant time."""
@@ -100,10 +107,10 @@ class TokenRecord:
         return encode_record(_RECORD_VERSION, fields)
 
     @classmethod
-    def decode(cls, key: str, value: bytes) -> "TokenRecord":
+    def decode(cls, key: str, value: bytes, revision: int = 0) -> "TokenRecord":
         """Return the record in ``value``, as ``encode`` writes it. Raises DataLossError if it is invalid."""
 
         def parse(fields: dict[str, Any]) -> TokenRecord:
-            return cls(**{**fields, "grants": parse_grants(fields["grants"])})
+            return cls(**{**fields, "grants": parse_grants(fields["grants"])}, revision=revision)
 
         return decode_record(value, _RECORD_VERSION, parse, key, key=key)

@@ -26,7 +26,7 @@ from tidelog_server.storage.format.codec import (
     roll_hash,
     rolled_hash,
 )
-from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import StoreHead, VchannelTail
 
 CHUNK_BATCHES: Final = 1_024
 """Entries at which a chunk is closed even if it is small: bounds what a trim and the start-up gate read."""
@@ -57,7 +57,7 @@ class StagedEntry(NamedTuple):
     chunk: ChunkRow | None
 
 
-class TrimCut(NamedTuple):
+class EntryCut(NamedTuple):
     """The state of a vchannel after a trim, with cumulative counts of all entries entirely below, since its creation.
 
     Attributes:
@@ -141,7 +141,11 @@ class LogState:
         assert self.head.last_tick <= self._last_tick
         self.tails.update(self.staged)
         self.staged.clear()
-        self.head = StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
+        self.head = self.staged_head()
+
+    def staged_head(self) -> StoreHead:
+        """Return the head that ``publish`` will make visible."""
+        return StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
 
     def stale_tails(self) -> dict[int, TailRow]:
         """Return the tails whose rows may be older, by vchannel id."""
@@ -154,10 +158,6 @@ class LogState:
     def absent(self, vchannel_ids: Iterable[int]) -> list[int]:
         """Return those of ``vchannel_ids`` that do not exist, without duplicates, in order."""
         return sorted(set(vchannel_ids) - self.tails.keys())
-
-    def vchannel_tail(self, vchannel_id: int) -> VchannelTail:
-        """Return the VchannelTail of a vchannel. KeyError if it does not exist."""
-        return as_vchannel_tail(self.tails[vchannel_id], self.fencing_tokens.get(vchannel_id, 0))
 
     def drop(self, vchannel_ids: Iterable[int]) -> list[int]:
         """Remove vchannels; return those that existed, in order. The store's row must be written in the same write."""
@@ -178,34 +178,34 @@ def _recovered_head(store: StoreRow, tails: dict[int, TailRow]) -> StoreHead:
     return StoreHead(store.sequence, store.chain_hash, last_tick)
 
 
-def uncut(tail: TailRow) -> TrimCut:
+def uncut(tail: TailRow) -> EntryCut:
     """Return the cut that changes nothing."""
-    return TrimCut(
+    return EntryCut(
         tail.trim_tick, tail.trim_tick, tail.trimmed_batches, tail.trimmed_messages, tail.trimmed_bytes,
         tail.removed_batches,
     )  # fmt: skip
 
 
-def cut_after_chunk(chunk: ChunkRow) -> TrimCut:
+def cut_after_chunk(chunk: ChunkRow) -> EntryCut:
     """Return the cut that removes ``chunk`` and all before it."""
     batches = chunk.batches_before + chunk.batches
-    return TrimCut(
+    return EntryCut(
         chunk.last_tick + 1, chunk.last_tick + 1, batches, chunk.messages_before + chunk.messages,
         chunk.bytes_before + chunk.columns_bytes, batches,
     )  # fmt: skip
 
 
-def cut_after(cut: TrimCut, header: EntryHeader) -> TrimCut:
+def cut_after(cut: EntryCut, header: EntryHeader) -> EntryCut:
     """Return the cut that also removes the next entry."""
     # The entry that the last trim divided begins below the trim tick.
     assert cut.trim_tick <= header.last_tick
-    return TrimCut(
+    return EntryCut(
         header.last_tick + 1, header.last_tick + 1, cut.batches + 1, cut.messages + header.count,
         cut.columns_bytes + header.columns_bytes, cut.removed_batches,
     )  # fmt: skip
 
 
-def cut_within(cut: TrimCut, header: EntryHeader, before_tick: int) -> TrimCut:
+def cut_within(cut: EntryCut, header: EntryHeader, before_tick: int) -> EntryCut:
     """Return the cut that hides the next entry's messages below ``before_tick`` but retains the entry."""
     assert cut.trim_tick <= before_tick <= header.last_tick
     if before_tick <= header.base_tick:
@@ -213,7 +213,7 @@ def cut_within(cut: TrimCut, header: EntryHeader, before_tick: int) -> TrimCut:
     return cut._replace(trim_tick=before_tick, end_tick=header.base_tick)
 
 
-def trimmed(tail: TailRow, cut: TrimCut) -> TailRow:
+def trimmed(tail: TailRow, cut: EntryCut) -> TailRow:
     """Return the tail after a trim."""
     assert tail.trim_tick < cut.trim_tick <= tail.last_tick + 1
     assert tail.trimmed_batches <= cut.batches <= tail.batches
@@ -236,14 +236,6 @@ def open_chunk(tail: TailRow) -> ChunkRow | None:
         tail.open_batches, tail.open_messages, tail.open_bytes,
         tail.batches - tail.open_batches, tail.messages - tail.open_messages, tail.columns_bytes - tail.open_bytes,
         tail.open_hash,
-    )  # fmt: skip
-
-
-def as_chunk(row: ChunkRow) -> Chunk:
-    """Return the Chunk of a chunk row."""
-    return Chunk(
-        Tick(row.first_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
-        row.messages_before, row.bytes_before,
     )  # fmt: skip
 
 

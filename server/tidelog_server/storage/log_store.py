@@ -6,17 +6,20 @@ One store belongs to one node and contains all of its vchannels. It has one writ
                ---------------^---------------------------^------------------------
                           trim_tick              (the log's watermark)
 
-The store does not know the watermark: it returns whatever was written. The log above it never requests more than is
-durable.
+The store does not know the watermark: it returns whatever was written, or, if others may replace its writer, whatever
+is durable. The log above it never requests more than is durable.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import TxnPlace
+from tidelog_server.runtime.engine_figures import Figure
+from tidelog_server.storage.format.codec import ChunkRow
 from tidelog_server.storage.rows import Key, Row, Table, Value
 
 
@@ -44,25 +47,6 @@ class VchannelTail:
     fencing_token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A row of the sparse index: a run of consecutive entries of one vchannel, of about CHUNK_BYTES.
-
-    Attributes:
-        first_tick, last_tick: Ticks of its first and last message, both inclusive.
-        batches, messages, columns_bytes: Counts of the chunk.
-        messages_before, bytes_before: Cumulative counts of the vchannel before it.
-    """
-
-    first_tick: Tick
-    last_tick: Tick
-    batches: int
-    messages: int
-    columns_bytes: int
-    messages_before: int
-    bytes_before: int
-
-
 class StoreHead(NamedTuple):
     """The last entry of the whole store.
 
@@ -77,6 +61,49 @@ class StoreHead(NamedTuple):
     last_tick: Tick
 
 
+WriteMark: TypeAlias = int
+"""Names a write for ``LogStore.sync``."""
+
+Change: TypeAlias = Callable[[], None]
+"""A change of the store, to be called as its other changes are."""
+
+
+class WriteTraits(NamedTuple):
+    """How the writes of a store are committed.
+
+    Attributes:
+        groups_ahead: Maximum number of groups that are written and not settled.
+        always_syncs: True if no write may be acknowledged before a sync, because the end of this process may lose it.
+        may_sync_on_loop: True if syncs may be short enough for the event loop.
+    """
+
+    groups_ahead: int = 2
+    always_syncs: bool = False
+    may_sync_on_loop: bool = True
+
+
+class LogFigures(NamedTuple):
+    """Figures of a log in an engine, as far as this process knows it.
+
+    Attributes:
+        term: Term of this process.
+        records: Positions that the engine has, about; some may have no record.
+        appended_bytes: Bytes that this process has appended.
+        unconfirmed_bytes: Bytes of these that are not confirmed.
+        foreign: Records of other programs and logs that were skipped since the start.
+        fenced: Records of former owners, and repetitions, that were skipped since the start.
+        views_rebuilt: Views that could not be used and were made again at the start.
+    """
+
+    term: int
+    records: int
+    appended_bytes: int
+    unconfirmed_bytes: int
+    foreign: int
+    fenced: int
+    views_rebuilt: int
+
+
 class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
@@ -86,8 +113,20 @@ class LogStore(Protocol):
     until ``close``.
 
     Failure: the first failed write or sync stops the store. That call and every later change raise StorageFailedError
-    with the first cause; reads continue.
+    with the first cause, or OwnershipLostError if another process has become the writer; reads continue.
+
+    What an implementation does not state holds for a store that has no files and whose log is in no engine.
     """
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder with its files; None without one."""
+        return None
+
+    @property
+    def write_traits(self) -> WriteTraits:
+        """How its writes are committed."""
+        return WriteTraits()
 
     @property
     def wal_name(self) -> str:
@@ -99,8 +138,12 @@ class LogStore(Protocol):
         """The last entry written."""
         ...
 
-    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()
+    ) -> WriteMark:
         """Write entries, changes of rows, and batches of staged transactions in one atomic write, in order.
+
+        Returns its mark. Readers see it at the latest when a sync has covered it.
 
         Of several changes of a row, the last one holds. The vchannels of staged batches must exist (asserted).
 
@@ -118,8 +161,10 @@ class LogStore(Protocol):
         """
         ...
 
-    def sync(self) -> None:
-        """Make everything durable whose ``write`` returned before this call. Releases the GIL during disk I/O.
+    def sync(self, mark: WriteMark | None = None) -> None:
+        """Make everything durable up to the write of ``mark``. Releases the GIL during I/O.
+
+        None stands for the last write that returned before this call. It may make later ones durable as well.
 
         Raises:
             StorageFailedError: Writes since the last sync may or may not be there after a restart.
@@ -155,7 +200,7 @@ class LogStore(Protocol):
         ...
 
     def tail(self, vchannel_id: int) -> VchannelTail:
-        """Return the state of a vchannel after the last write. KeyError if it was never created."""
+        """Return the state of a vchannel after the last write that readers see. KeyError if it was never created."""
         ...
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
@@ -187,11 +232,11 @@ class LogStore(Protocol):
         """Return the vchannels that exist, in order."""
         ...
 
-    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
+    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[ChunkRow]:
         """Return the chunks that overlap ``[begin_tick, end_tick)``, oldest first, the open one included."""
         ...
 
-    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[ChunkRow]:
         """Return the oldest chunks, the open one included: all that end below ``end_tick``, and more as needed.
 
         Enough that the data left of them is at least ``min_bytes`` and that the last one ends at or above ``end_tick``,
@@ -222,6 +267,10 @@ class LogStore(Protocol):
         """
         ...
 
+    def trim_all(self, before_ticks: Mapping[int, int]) -> Mapping[int, VchannelTail]:
+        """As ``trim``, for several vchannels by id, in one write; return the state of each."""
+        ...
+
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
         """Raise the fencing token of a vchannel, durably. A token that is not greater changes nothing.
 
@@ -231,17 +280,43 @@ class LogStore(Protocol):
 
     def reclaim(self) -> None:
         """Free the disk space of trimmed and dropped entries. Takes long; called by its own thread."""
-        ...
+        return
+
+    def shorten(self) -> Iterator[Change]:
+        """Let the engine of the log delete what is not used any more, if that is due; yield changes that help it.
+
+        The changes may be left out. Each step takes long: called by a thread of its own, at all times.
+
+        Raises:
+            StorageFailedError, OwnershipLostError: The store has stopped.
+            DataLossError, StorageUnreadableError: A change could not be made. The store still works.
+        """
+        return iter(())
+
+    def unconfirmed_s(self) -> float:
+        """Return the seconds for which the oldest write waits for the engine of the log; 0 if no write waits. Cheap."""
+        return 0.0
+
+    def log_figures(self) -> LogFigures | None:
+        """Return figures of the log in its engine; None without an engine. Cheap."""
+        return None
+
+    def report_confirmations(self, report: Callable[[float], None]) -> None:
+        """Call ``report`` with the seconds from each write to its confirmation by an engine. In any thread.
+
+        Without an engine it is never called.
+        """
+        return
 
     def stall_reason(self) -> str | None:
         """Return why a write would have to wait for background work now, else None. Cheap; called before each group.
 
         Why: a stalled RocksDB write holds the GIL, which would block the whole process.
         """
-        ...
+        return None
 
-    def metrics(self) -> dict[str, float]:
-        """Return gauges of the engine, by name with unit, for ``/metrics``."""
+    def metrics(self) -> dict[Figure, float]:
+        """Return gauges of the engine for ``/metrics``."""
         ...
 
     def close(self) -> None:

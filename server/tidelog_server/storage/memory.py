@@ -10,11 +10,12 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatc
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
 from tidelog_server.core.transactions import TxnPlace
+from tidelog_server.runtime.engine_figures import Figure
 from tidelog_server.storage.format.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
+    EntryCut,
     LogState,
-    TrimCut,
-    as_chunk,
+    as_vchannel_tail,
     cut_after,
     cut_after_chunk,
     cut_within,
@@ -22,7 +23,12 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import (
+    LogStore,
+    StoreHead,
+    VchannelTail,
+    WriteMark,
+)
 from tidelog_server.storage.rows import Key, Row, Table, Value
 
 _INCARNATION = bytes(16)
@@ -37,8 +43,8 @@ class _Rows:
     chunks: list[ChunkRow] = field(default_factory=list)
 
 
-class MemoryLogStore:
-    """Entries in Python lists, lost after ``close``. Implements the contract of ``LogStore``."""
+class MemoryLogStore(LogStore):
+    """Entries in Python lists, lost after ``close``."""
 
     def __init__(self) -> None:
         self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
@@ -60,7 +66,9 @@ class MemoryLogStore:
     def head(self) -> StoreHead:
         return self._state.head
 
-    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()
+    ) -> WriteMark:
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
             self._state.begin()
@@ -82,6 +90,7 @@ class MemoryLogStore:
                 if entry.staged is not None and entry.txn is not None:
                     self._staged.pop((entry.vchannel_id, entry.txn.txn_id), None)
             self._state.publish()
+        return 0
 
     def _columns_to_keep(self, entry: NewEntry) -> bytes:
         if entry.staged is None:
@@ -98,7 +107,7 @@ class MemoryLogStore:
                 row_key, packed = table.pack(key, value)
                 of_table[row_key] = packed
 
-    def sync(self) -> None:
+    def sync(self, mark: WriteMark | None = None) -> None:
         """See LogStore; there is nothing to do."""
         self._check_is_open(Effect.UNKNOWN)
 
@@ -140,7 +149,7 @@ class MemoryLogStore:
         return entry.columns if entry.header.base_tick == header.base_tick else None
 
     def tail(self, vchannel_id: int) -> VchannelTail:
-        return self._state.vchannel_tail(vchannel_id)
+        return as_vchannel_tail(self._state.tails[vchannel_id], self._state.fencing_tokens.get(vchannel_id, 0))
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         self._check_is_open()
@@ -159,15 +168,15 @@ class MemoryLogStore:
     def vchannel_ids(self) -> list[int]:
         return sorted(self._state.tails)
 
-    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
+    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[ChunkRow]:
         with self._lock:
             last = open_chunk(self._state.tails[vchannel_id])
             rows = [*self._rows[vchannel_id].chunks, *([last] if last else [])]
-        return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
+        return [row for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
 
-    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[ChunkRow]:
         enough_bytes = self.tail(vchannel_id).trimmed_bytes + min_bytes
-        oldest: list[Chunk] = []
+        oldest: list[ChunkRow] = []
         for chunk in self.chunks(vchannel_id, 0, MAX_TICK):
             oldest.append(chunk)
             if end_tick <= chunk.last_tick and enough_bytes <= chunk.bytes_before + chunk.columns_bytes:
@@ -204,24 +213,20 @@ class MemoryLogStore:
                 _remove_below(cut, rows)
         return self.tail(vchannel_id)
 
+    def trim_all(self, before_ticks: Mapping[int, int]) -> Mapping[int, VchannelTail]:
+        return {vchannel_id: self.trim(vchannel_id, tick) for vchannel_id, tick in before_ticks.items()}
+
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
         self._check_is_open()
         with self._lock:
             if self.tail(vchannel_id).fencing_token < fencing_token:
                 self._state.fencing_tokens[vchannel_id] = fencing_token
 
-    def reclaim(self) -> None:
-        """See LogStore; memory is freed at once."""
-
-    def stall_reason(self) -> str | None:
-        """See LogStore; always None."""
-        return None
-
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[Figure, float]:
         """Return the number of bytes of columns."""
         with self._lock:
             held = sum(tail.columns_bytes - tail.trimmed_bytes for tail in self._state.tails.values())
-        return {"columns_bytes": float(held)}
+        return {Figure("columns_bytes"): float(held)}
 
     def close(self) -> None:
         self._is_closed = True
@@ -231,7 +236,7 @@ class MemoryLogStore:
             raise StorageFailedError("the store is closed", effect=effect)
 
 
-def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:
+def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> EntryCut:
     """Return the cut that removes entries that are entirely below ``before_tick``."""
     gone_chunks = [chunk for chunk in rows.chunks if chunk.last_tick < before_tick]
     cut = cut_after_chunk(gone_chunks[-1]) if gone_chunks else uncut(tail)
@@ -244,7 +249,7 @@ def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:
     return cut
 
 
-def _remove_below(cut: TrimCut, rows: _Rows) -> None:
+def _remove_below(cut: EntryCut, rows: _Rows) -> None:
     gone = bisect_left(rows.base_ticks, cut.end_tick)
     del rows.entries[:gone], rows.base_ticks[:gone]
     rows.chunks = [chunk for chunk in rows.chunks if cut.trim_tick <= chunk.last_tick]

@@ -14,18 +14,19 @@ from tidelog_server.core.callers import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.applications import AppCommitMismatchError, AppVersionPassedError
 from tidelog_server.core.errors.forgotten import ApplicationForgottenError
-from tidelog_server.core.limits import (
-    MAX_APP_ID_BYTES,
-    MAX_APPS,
-    MAX_FINISHED_APPS,
-    MAX_QUERY_ID_BYTES,
-    MAX_REPEAT_AGE_MS,
-)
+from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
 from tidelog_server.core.shares import FloorKey, Floors, FloorTable, Shares, floors_of
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
 from tidelog_server.storage.rows import Row
 from tidelog_server.txn.rows import APP_COMMITS, floor_rows
+
+# Applications whose last commit is remembered; the one with the oldest commit is evicted first. Finished applications
+# are counted separately, so that they never evict an active one.
+MAX_APP_ID_BYTES: Final = 128
+MAX_QUERY_ID_BYTES: Final = 128
+MAX_APPS: Final = 10_000
+MAX_FINISHED_APPS: Final = 1_000
 
 _MAX_VERSION: Final = (1 << 63) - 1
 
@@ -125,7 +126,7 @@ class AppCommits:
             AppVersionPassedError: The application has committed a later version.
         """
         assert app.version is not None
-        last = self._lasting.find(app.key) or self._finished.find(app.key)
+        last = self._lasting.commits.get(app.key) or self._finished.commits.get(app.key)
         if last is None:
             return None
         # Before the version: if two queries count from 0, a version of one is never a retry of the other's.
@@ -149,7 +150,7 @@ class AppCommits:
             ApplicationForgottenError: It may have been committed, and evicted.
         """
         assert app.version is not None
-        if self._lasting.find(app.key) is not None or self._finished.find(app.key) is not None:
+        if self._lasting.commits.get(app.key) is not None or self._finished.commits.get(app.key) is not None:
             return
         floor = (self._finished if is_last else self._lasting).floors.of(tenant_of(app.owner))
         oldest_ms = physical_ms(latest_tick) - MAX_REPEAT_AGE_MS if is_last else 0
@@ -160,8 +161,8 @@ class AppCommits:
         """Return the changes to write with a commit, which is then in flight."""
         assert commit.version == app.version
         # Not evictable now: a later write replaces its row, and an eviction must not delete that row afterwards.
-        self._lasting.take_out(app.key)
-        self._finished.take_out(app.key)
+        self._lasting.commits.pop(app.key)
+        self._finished.commits.pop(app.key)
         evicted, floors = self._those_of(commit).make_room_for(app)
         return [APP_COMMITS.row(app.key, commit), *map(APP_COMMITS.gone, evicted), *floors]
 
@@ -195,6 +196,9 @@ def check_same_content(app: AppVersion, commit: AppCommit, content: TxnContent) 
 class _AppCommitTable:
     """Commits by application.
 
+    Attributes:
+        commits: The durable ones, without those in flight.
+
     Invariant: an application with a commit in flight is not evicted.
     Invariant: the first tick of an evicted commit is at most the floor of its tenant.
     """
@@ -208,13 +212,12 @@ class _AppCommitTable:
     ) -> None:
         self._table = table
         self._on_evicted = on_evicted
-        # Durable commits.
-        self._commits: Shares[AppKey, AppCommit] = Shares()
+        self.commits: Shares[AppKey, AppCommit] = Shares()
         # Applications with a commit in flight, which replaces the last one.
         self._committing: set[AppKey] = set()
         mine = [item for item in commits.items() if item[1].is_last == (table is FloorTable.FINISHED_APPS)]
         for key, commit in sorted(mine, key=lambda item: item[1].first_tick):
-            self._commits.put(key, commit, tenant_of(key.owner))
+            self.commits.put(key, commit, tenant_of(key.owner))
         if len(mine) >= self._maximum and not floors:
             # Written by a server without floors, which evicted the applications with the oldest commits.
             floors = {FloorKey(table, NO_TENANT): max(1, min(commit.first_tick for _, commit in mine) - 1)}
@@ -224,16 +227,10 @@ class _AppCommitTable:
     def _maximum(self) -> int:
         return MAX_FINISHED_APPS if self._table is FloorTable.FINISHED_APPS else MAX_APPS
 
-    def find(self, key: AppKey) -> AppCommit | None:
-        return self._commits.get(key)
-
-    def take_out(self, key: AppKey) -> None:
-        self._commits.pop(key)
-
     def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[Row]]:
         """Mark an application's commit as in flight; return the evicted applications and their tenants' floors."""
         assert app.key not in self._committing
-        evicted = self._commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
+        evicted = self.commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
         self._committing.add(app.key)
         self._on_evicted(self._table, len(evicted))
         floors: dict[Tenant, int | None] = {}
@@ -243,6 +240,6 @@ class _AppCommitTable:
 
     def put(self, app: AppVersion, commit: AppCommit) -> None:
         assert app.key in self._committing
-        assert self._commits.get(app.key) is None
+        assert self.commits.get(app.key) is None
         self._committing.remove(app.key)
-        self._commits.put(app.key, commit, tenant_of(app.owner))
+        self.commits.put(app.key, commit, tenant_of(app.owner))

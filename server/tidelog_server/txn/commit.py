@@ -40,11 +40,6 @@ class CommitTerms:
     companions: Companions = ALONE
 
 
-def no_app_changes(_: int) -> list[Row]:
-    """Return no changes of applications."""
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class TxnCommit:
     """A commit of one or several transactions.
@@ -58,7 +53,7 @@ class TxnCommit:
 
     sessions: Sequence[TxnSession]
     terms: CommitTerms
-    app_changes: Callable[[int], list[Row]] = no_app_changes
+    app_changes: Callable[[int], list[Row]] = lambda _: []
     on_durable: Callable[[int], None] = lambda _: None
 
     @property

@@ -82,6 +82,11 @@ class TxnAppend(TickedAppend):
         self._producer = options.producer
 
     @property
+    def vchannels_of_channels(self) -> list[int]:
+        """Number of vchannels of the channel of each part."""
+        return [len(part.log.vchannels) for part in self._parts]
+
+    @property
     def span(self) -> TxnSpan:
         """Its id and ticks, after the submission."""
         txn = self.entries[0].txn

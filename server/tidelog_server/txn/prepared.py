@@ -6,7 +6,7 @@ any client and after any crash, finds the first commit done.
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
@@ -15,7 +15,7 @@ from tidelog_server.core.errors import (
     InvalidTransactionStateError,
     TransactionExpiredError,
 )
-from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
+from tidelog_server.core.limits import MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, TxnOutcome
 from tidelog_server.log.node import LogNode
@@ -32,6 +32,11 @@ from tidelog_server.txn.commit import CommitTerms, TxnCommit, answer_waiters
 from tidelog_server.txn.rows import APP_COMMITS, FLOORS
 from tidelog_server.txn.staged import Transactions
 from tidelog_server.txn.table import TxnSession
+
+# Time that a prepared transaction may wait for its commit.
+MAX_PREPARED_KEEPALIVE_US: Final = 86_400_000_000
+# Batches of the prepared transactions of one commit, which are committed in one step of the event loop.
+MAX_PREPARED_BATCHES: Final = 16_384
 
 
 class PreparedTxn(NamedTuple):
@@ -107,7 +112,7 @@ class PreparedTransactions:
         session.prepare(app)
         if keepalive_us:
             session.keepalive_s = keepalive_us / 1e6
-        session.keep_alive(self._transactions.now_s())
+        session.keep_alive(self._transactions.clock.now_s())
         return session
 
     async def commit(

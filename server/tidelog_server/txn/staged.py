@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -31,7 +30,6 @@ from tidelog_server.log.protocols import Place
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.txn.applications import AppVersion
 from tidelog_server.txn.commit import CommitAppend, CommitTerms, TxnCommit, answer_waiters
 from tidelog_server.txn.rows import FLOORS, OUTCOMES
 from tidelog_server.txn.table import BatchOfTxn, EndCause, TxnSession, TxnTable
@@ -45,30 +43,6 @@ _RECLAIM_AT_BYTES: Final = 64 * MIB
 # Batches discarded per job: the committer writes nothing else during a job.
 _DISCARDED_AT_ONCE: Final = 256
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class TxnDescription:
-    """The state of an open transaction.
-
-    Attributes:
-        txn_id, caller, is_committing, prepared_for: As in TxnSession.
-        vchannels: Names of its vchannels, in the order in which they were added.
-        batches, messages, size_bytes: Amount staged.
-        keepalive_s: Lifetime without a keepalive of its client, in seconds.
-        expires_in_s: Time until it expires, in seconds; 0 or more.
-    """
-
-    txn_id: int
-    caller: Caller
-    is_committing: bool
-    prepared_for: AppVersion | None
-    vchannels: list[str]
-    batches: int
-    messages: int
-    size_bytes: int
-    keepalive_s: float
-    expires_in_s: float
 
 
 class Committed(NamedTuple):
@@ -111,7 +85,12 @@ class StagingAppend(TickedAppend):
 
 
 class Transactions:
-    """The staged transactions of a node. Lives on the event loop."""
+    """The staged transactions of a node. Lives on the event loop.
+
+    Attributes:
+        table: All that this node knows of.
+        clock: The clock for keepalives.
+    """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, on_disk_freed: Callable[[], None]) -> None:
         """``on_disk_freed`` is called whenever enough batches were discarded to reclaim their disk space."""
@@ -119,7 +98,7 @@ class Transactions:
         self._tasks = tasks
         self._on_disk_freed = on_disk_freed
         self.table: TxnTable
-        self._clock: AwakeClock
+        self.clock: AwakeClock
         # Commits in progress and commits with an unknown outcome, by id.
         self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
         # Ended transactions whose batches are not discarded yet.
@@ -139,7 +118,7 @@ class Transactions:
             limits, store.rows(OUTCOMES), self._node.shared.oracle.last + 1,
             floors_of(store.rows(FLOORS), FloorTable.OUTCOMES), self._node.metrics.evictions.labels("outcomes").inc,
         )  # fmt: skip
-        self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
+        self.clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.keep("transactions", self._sweep())
         self._tasks.keep("discarded transactions", self._discard())
 
@@ -167,7 +146,7 @@ class Transactions:
         txn_id = await self._node.shared.oracle.allocate(1)
         # Check again: other transactions may have begun meanwhile.
         self.table.check_room(caller)
-        session = self.table.begin(txn_id, caller, targets, keepalive_s, self.now_s())
+        session = self.table.begin(txn_id, caller, targets, keepalive_s, self.clock.now_s())
         hit(Failpoint.TXN_BEGUN)
         return session
 
@@ -188,7 +167,7 @@ class Transactions:
         session.check_open()
         session.check_not_prepared()
         # A client whose batch is refused is alive.
-        session.keep_alive(self.now_s())
+        session.keep_alive(self.clock.now_s())
         vchannel_id = target.vchannel.vchannel_id
         is_repeated = session.is_repeated(vchannel_id, batch, sequence)
         if not is_repeated:
@@ -206,7 +185,7 @@ class Transactions:
     def keep_alive(self, txn_id: int, caller: Caller) -> TxnSession:
         """Restart the keepalive of a transaction, also during its commit. Raises as ``TxnTable.session``."""
         session = self.open_session(txn_id, caller)
-        session.keep_alive(self.now_s())
+        session.keep_alive(self.clock.now_s())
         return session
 
     def roll_back(self, txn_id: int, caller: Caller) -> None:
@@ -252,7 +231,7 @@ class Transactions:
         session.check_not_prepared()
         if txn_id not in self._commits:
             # A client whose commit is refused is alive.
-            session.keep_alive(self.now_s())
+            session.keep_alive(self.clock.now_s())
             terms = terms_of()
             session.check_whole(terms.expected_batches)
             for vchannel_id in terms.conditions.keys() - session.parts.keys():
@@ -265,18 +244,18 @@ class Transactions:
             return Committed(outcome, is_repeated=False)
         return Committed(await asyncio.shield(self._commits[txn_id]), is_repeated=True)
 
-    def describe(self, txn_id: int) -> TxnDescription | TxnOutcome:
-        """Return the state of an open transaction or the outcome of a committed one. Raises as ``TxnTable.session``."""
+    def describe(self, txn_id: int) -> TxnSession | TxnOutcome:
+        """Return an open transaction or the outcome of a committed one. Raises as ``TxnTable.session``."""
         self._expire(txn_id)
         found = self.table.find(txn_id, None)
-        return found if isinstance(found, TxnOutcome) else self._description(self.open_session(txn_id, None))
+        return found if isinstance(found, TxnOutcome) else self.open_session(txn_id, None)
 
-    def list(self, after_id: int = 0, count: int | None = None) -> "list[TxnDescription]":
+    def list(self, after_id: int = 0, count: int | None = None) -> "list[TxnSession]":
         """Return up to ``count`` open transactions with ids above ``after_id``, oldest first."""
         self._expire_all()
         # The table is in order of beginning, which is that of the ids.
         sessions = (session for session in self.table.open.values() if session.txn_id > after_id)
-        return [self._description(session) for session in islice(sessions, count)]
+        return list(islice(sessions, count))
 
     def channel_destroyed(self, log: ChannelLog) -> None:
         """End the transactions on a destroyed channel, except those whose commit is already in progress."""
@@ -291,10 +270,6 @@ class Transactions:
         metrics.staged_bytes.set(self.table.staged_bytes)
 
     # -- For prepared transactions -----------------------------------------------------------------------------
-
-    def now_s(self) -> float:
-        """Return the time of the clock for keepalives, in seconds."""
-        return self._clock.now_s()
 
     def open_session(self, txn_id: int, caller: Caller | None) -> TxnSession:
         """Return an open transaction. Raises as ``TxnTable.session``."""
@@ -339,11 +314,11 @@ class Transactions:
     def _expire(self, txn_id: int) -> None:
         """End a transaction if its keepalive has run out, so that requests need not wait for the sweep."""
         session = self.table.open.get(txn_id)
-        if session is not None and not session.is_committing and session.expires_s <= self.now_s():
+        if session is not None and not session.is_committing and session.expires_s <= self.clock.now_s():
             self.end(session, "keepalive")
 
     def _expire_all(self) -> None:
-        for session in self.table.expired(self.now_s()):
+        for session in self.table.expired(self.clock.now_s()):
             self.end(session, "keepalive")
 
     async def _submit(self, append: CommitAppend, sessions: Sequence[TxnSession], wait_s: float) -> None:
@@ -353,7 +328,7 @@ class Transactions:
         except BaseException as error:
             for session in sessions:
                 session.refuse_commit()
-                session.keep_alive(self.now_s())
+                session.keep_alive(self.clock.now_s())
                 if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
                     self.end(session, "channel_destroyed")
             raise
@@ -361,19 +336,11 @@ class Transactions:
     async def _commit_one(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
         return (await self.commit_all(TxnCommit([session], terms), wait_s)).results[0]
 
-    def _description(self, session: TxnSession) -> TxnDescription:
-        return TxnDescription(
-            session.txn_id, session.caller, session.is_committing, session.prepared_for,
-            [part.target.vchannel.name for part in session.parts.values()], session.batches, session.messages,
-            session.size_bytes, session.keepalive_s,
-            max(0.0, session.expires_s - self.now_s()),
-        )  # fmt: skip
-
     async def _sweep(self) -> None:
         """End expired transactions periodically. Never returns."""
         while True:
             # Before the first sleep, because the clock stands still if the recovery has taken long.
-            self._clock.beat()
+            self.clock.beat()
             self._expire_all()
             await asyncio.sleep(_SWEEP_EVERY_S)
 

@@ -33,14 +33,7 @@ from tidelog_server.core.errors import (
     TxnSequenceReusedError,
     VchannelNotInTransactionError,
 )
-from tidelog_server.core.limits import (
-    MAX_ENDED_TXNS,
-    MAX_STAGED_BATCHES,
-    MAX_STAGED_BATCHES_PER_TXN,
-    MAX_TXN_OUTCOMES,
-    MAX_TXN_VCHANNELS,
-    Limits,
-)
+from tidelog_server.core.limits import MAX_TXN_VCHANNELS, Limits
 from tidelog_server.core.shares import Floors, FloorTable, Shares
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.core.usage import Usage
@@ -49,6 +42,15 @@ from tidelog_server.log.protocols import Place
 from tidelog_server.storage.rows import Row
 from tidelog_server.txn.applications import AppVersion
 from tidelog_server.txn.rows import OUTCOMES, floor_rows
+
+# In a staged transaction: its commit writes a header for each in one step of the event loop.
+MAX_STAGED_BATCHES_PER_TXN: Final = 4_096
+# In all staged transactions of a node: about 200 bytes of memory each.
+MAX_STAGED_BATCHES: Final = 131_072
+# Outcomes of staged transactions on disk; above that, the principal with the most loses the one with its smallest id.
+MAX_TXN_OUTCOMES: Final = 10_000
+# Aborted staged transactions that are remembered, so that their clients learn the cause.
+MAX_ENDED_TXNS: Final = 10_000
 
 
 class TxnState(Enum):
@@ -314,11 +316,6 @@ class TxnTable:
     def staged_bytes(self) -> int:
         """Bytes of all open transactions, and of ended ones whose batches are not removed yet."""
         return self._bytes_usage.total
-
-    @property
-    def staged_batches(self) -> int:
-        """Batches of all open transactions, and of ended ones whose batches are not removed yet."""
-        return self._batches_usage.total
 
     def check_room(self, caller: Caller) -> None:
         """Raise RateLimitRejectedError if the caller may not begin another transaction."""

@@ -18,7 +18,6 @@ from benchmarks.gazette.messages import (
 )
 from benchmarks.gazette.report import ROUNDS, GazetteSettings, RoundTimes, gazette_report
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import ANY_REVISION
 from tidelog.gazette import (
     AsyncAppend,
     AsyncJournalClient,
@@ -31,6 +30,7 @@ from tidelog.gazette import (
     framing_by_content_type,
     register_framing,
 )
+from tidelog.journals.types import ANY_REVISION
 from tidelog_server.commands.bench.report import Report
 from tidelog_server.commands.bench.server_process import Target
 

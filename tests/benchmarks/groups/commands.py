@@ -13,11 +13,12 @@ from tidelog_server.commands.bench.common import (
     MessagesOption,
     SizeOption,
     bench_target,
-    print_measured,
-    run_measurement,
+    print_measurement,
     settings_for,
 )
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
+from tidelog_server.groups.groups import MAX_POSITIONS_PER_GROUP
+from tidelog_server.groups.sessions import MAX_MEMBERS_PER_GROUP
 
 
 def consume(
@@ -44,7 +45,7 @@ def consume(
         )
     settings = ConsumeSettings(messages, size, members, vchannels, commit_every, waits)
     with bench_target(endpoint, folder, settings_for(size)) as (target, _):
-        print_measured(lambda: run_measurement(measure_consume(target, settings)), as_json=json)
+        print_measurement(measure_consume(target, settings), as_json=json)
 
 
 def rebalance(
@@ -64,4 +65,25 @@ def rebalance(
 
     settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
     with bench_target(endpoint, folder, settings_for(100)) as (target, _):
-        print_measured(lambda: run_measurement(measure_rebalance(target, settings)), as_json=json)
+        print_measurement(measure_rebalance(target, settings), as_json=json)
+
+
+def joins(
+    *,
+    members: Annotated[
+        int, typer.Option(min=1, max=MAX_MEMBERS_PER_GROUP, help="Number of members, all in one process.")
+    ] = MAX_MEMBERS_PER_GROUP,
+    vchannels: Annotated[int, typer.Option(min=1, max=MAX_POSITIONS_PER_GROUP, help="Number of vchannels.")] = 9_216,
+    settles_each: Annotated[
+        bool, typer.Option("--settles-each", help="Wait after each join until the group has settled.")
+    ] = False,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure how long a group takes to settle while members join it one after the other."""
+    from benchmarks.groups.joins import JoinsSettings, measure_joins
+
+    settings = JoinsSettings(members, vchannels, settles_each)
+    with bench_target(endpoint, folder, settings_for(100)) as (target, _):
+        print_measurement(measure_joins(target, settings), as_json=json)

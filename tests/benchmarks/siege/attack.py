@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import statistics
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -131,13 +130,12 @@ async def _measure(
         await _tell(attacker, "attack")
         async with asyncio.timeout(_UNDER_WAY_WITHIN_S):
             await line_of(attacker)
-        begin_s, begin_cpu_s = time.monotonic(), _cpu_s(attacker)
         measured.attacked.append(await good.rate(settings.seconds))
-        share = (_cpu_s(attacker) - begin_cpu_s) / (time.monotonic() - begin_s)
-        if (code := server.process.exit_code()) is not None:
+        if (code := server.process.process.poll()) is not None:
             raise CommandError(f"the server ended with exit code {code} during the attack: {good.last_failure}")
         await _tell(attacker, "rest")
-        measured.counts = json.loads(await line_of(attacker))
+        answer = json.loads(await line_of(attacker))
+        measured.counts, share = answer["counts"], answer["cpu_share"]
         measured.shares.append(share)
         # Between the two, so that the server's clean-up after the attack does not slow down the floor.
         measured.alone.append(await good.rate(settings.seconds / 2))
@@ -159,13 +157,6 @@ async def _tell(child: asyncio.subprocess.Process, line: str) -> None:
     assert child.stdin is not None
     child.stdin.write(f"{line}\n".encode())
     await child.stdin.drain()
-
-
-def _cpu_s(child: asyncio.subprocess.Process) -> float:
-    """Return the CPU seconds of a process and its current children."""
-    process = psutil.Process(child.pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
 
 
 def _disk_limit(attack: Attack, folder: Path) -> int:

@@ -1,7 +1,7 @@
 """The hostile process of ``benchmarks security``: starts and stops one attack, controlled by standard input.
 
 The line ``attack`` starts it; the answer ``{"is_under_way": true}`` follows when the attack has its full strength. The
-line ``rest`` stops it; the answer has the attack's counters.
+line ``rest`` stops it; the answer has the attack's counters and the share of a core that it used at full strength.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import sys
+import time
 from collections import Counter
 from typing import Any
 
@@ -31,22 +32,33 @@ async def obey(attack: Attack, order: Order) -> None:
             running.result()
             start.tell()
         await resting
+        answer = {"counts": counts, "cpu_share": start.cpu_share()}
         running.cancel()
         await asyncio.wait((running,))
-        print(json.dumps(counts), flush=True)
+        print(json.dumps(answer), flush=True)
 
 
 class _Start:
-    """Reports once to the benchmark that an attack is under way."""
+    """Reports once to the benchmark that an attack is under way, and measures the CPU time since then.
+
+    The process measures itself: from outside, CPU time counts in units of 10 ms, more than a slow attack uses.
+    """
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._begin: tuple[float, float] | None = None
 
     def tell(self) -> None:
         """Print the report at the first call."""
-        if not self._is_told:
-            self._is_told = True
+        if self._begin is None:
+            self._begin = (time.monotonic(), time.process_time())
             print(json.dumps({"is_under_way": True}), flush=True)
+
+    def cpu_share(self) -> float:
+        """Return the CPU seconds per second since the report; 0 before it."""
+        if self._begin is None:
+            return 0.0
+        begin_s, begin_cpu_s = self._begin
+        return (time.process_time() - begin_cpu_s) / (time.monotonic() - begin_s)
 
 
 async def _line() -> str:

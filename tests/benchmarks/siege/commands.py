@@ -18,8 +18,7 @@ from tidelog_server.commands.bench.common import (
     SizeOption,
     bench_folder,
     per_batch_of,
-    print_measured,
-    run_measurement,
+    print_measurement,
 )
 from tidelog_server.commands.bench.report import Report
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
@@ -59,7 +58,7 @@ def security(
     for name in attack or known:
         with bench_folder(folder) as bench:
             settings = AttackSettings(seconds, rounds, size)
-            print_measured(lambda: run_measurement(measure_attack(known[name], bench, settings)), as_json=json)  # noqa: B023 - run at once
+            print_measurement(measure_attack(known[name], bench, settings), as_json=json)
 
 
 def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bool) -> None:
@@ -83,9 +82,9 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
             return await measure_siege(secured, settings)
 
     with bench_process(folder, {}) as (process, bench):
-        print_measured(lambda: run_measurement(tls(process, bench)), as_json=as_json)
+        print_measurement(tls(process, bench), as_json=as_json)
     if settings.streams:
         # Its own server, so that the reported memory is that of this measurement.
         for asks in (False, True):
             with bench_folder(folder) as bench:
-                print_measured(lambda: run_measurement(siege(bench, asks_for_certificates=asks)), as_json=as_json)  # noqa: B023 - run at once
+                print_measurement(siege(bench, asks_for_certificates=asks), as_json=as_json)

@@ -15,7 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog import Batch, Columns
-from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.read.arrow import to_record_batch
+from tidelog.spark.read.payloads import Payloads
 from tidelog.spark.source import SCHEMA
 
 FORMAT: Final = "tidelog-bench-ceiling"
@@ -65,4 +67,4 @@ def _record_batch(count: int, size_bytes: int, schema: pa.Schema) -> pa.RecordBa
     offsets = array("i", range(0, size_bytes * (count + 1), size_bytes)).tobytes()
     columns = Columns(count, offsets, os.urandom(size_bytes * count))
     batch = Batch("bench/0", columns, range(1 << 60, (1 << 60) + count))
-    return to_record_batch(BatchRun("bench", 0, [batch]), schema)
+    return to_record_batch([batch], schema, Payloads(PayloadFormat(), schema))

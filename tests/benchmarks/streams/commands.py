@@ -12,8 +12,7 @@ from tidelog_server.commands.bench.common import (
     MessagesOption,
     SizeOption,
     bench_target,
-    print_measured,
-    run_measurement,
+    print_measurement,
     settings_for,
 )
 from tidelog_server.commands.bench.report import Report
@@ -35,7 +34,7 @@ def msgstream(
 
     settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
     with bench_target(endpoint, folder, settings_for(size)) as (target, _):
-        print_measured(lambda: run_measurement(measure_msgstream(target, settings)), as_json=json)
+        print_measurement(measure_msgstream(target, settings), as_json=json)
 
 
 def msgstream_pulsar(
@@ -66,4 +65,4 @@ def msgstream_pulsar(
         async with pulsar_broker(pulsar, admin_url, namespace) as broker:
             return await measure_pulsar_streams(broker, PulsarStreamSettings(messages, size, intervals))
 
-    print_measured(lambda: run_measurement(measure()), as_json=json)
+    print_measurement(measure(), as_json=json)

@@ -11,8 +11,7 @@ from tidelog_server.commands.bench.common import (
     JsonOption,
     SizeOption,
     bench_target,
-    print_measured,
-    run_measurement,
+    print_measurement,
     settings_for,
 )
 
@@ -40,9 +39,9 @@ def txn(
     with bench_target(endpoint, folder, settings_for(size)) as (target, _):
         for channels, vchannels in ((1, 1), (2, 4)):
             settings = TxnSettings(transactions, messages, size, concurrency, channels, vchannels)
-            print_measured(lambda: run_measurement(measure_txn(target, settings)), as_json=json)  # noqa: B023 - run at once
+            print_measurement(measure_txn(target, settings), as_json=json)
     if large_mib:
         # Its own server, so that the reported memory is that of this transaction.
         large = LargeTxnSettings(large_mib, size)
         with bench_target(endpoint, folder, settings_for(size)) as (target, _):
-            print_measured(lambda: run_measurement(measure_large_txn(target, large)), as_json=json)
+            print_measurement(measure_large_txn(target, large), as_json=json)

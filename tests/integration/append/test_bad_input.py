@@ -7,7 +7,7 @@ Promises of docs/reference/guarantees.md: G12.
 """
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -22,29 +22,20 @@ from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core import limits
 from tidelog_server.rpc.columns.view import sealed
 from tidelog_testing.parts.batches import a_columns
+from tidelog_testing.parts.fixtures import server_with
 from tidelog_testing.parts.grpc_calls import (
     CHANNELS,
     WAL,
     Client,
     a_request,
-    connected,
     refusal_in,
     refused,
-    running_server,
     with_columns,
 )
 
 Code = grpc.StatusCode
 R = error_pb2
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with running_server(limits__max_message_bytes=100_000, limits__max_batch_bytes=200_000) as server:
-        async with connected(server) as client:
-            await client.create("one")
-            await client.create("four", vchannels=4)
-            yield client
+server, client = server_with({"one": 1, "four": 4}, limits__max_message_bytes=100_000, limits__max_batch_bytes=200_000)
 
 
 async def check_unharmed(client: Client) -> None:
@@ -74,27 +65,26 @@ def types(*numbers: int) -> wal.DeliverFilter:
 
 
 MAX = (1 << 63) - 1
-INVALID, MISSING = Code.INVALID_ARGUMENT, Code.NOT_FOUND
+INVALID = Code.INVALID_ARGUMENT
+# Reasons with their codes.
+WRONG, MISNAMED = (R.REASON_INVALID_ARGUMENT, INVALID), (R.REASON_INVALID_NAME, INVALID)
+MALFORMED, LARGE = (R.REASON_MALFORMED_COLUMNS, INVALID), (R.REASON_BATCH_TOO_LARGE, INVALID)
+UNKNOWN = (R.REASON_CHANNEL_NOT_EXIST, Code.NOT_FOUND)
 
 NAMES = [
-    ("", R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter or digit"),
-    ("UPPER", R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter or digit"),
-    ("_hidden", R.REASON_INVALID_NAME, INVALID, "reserved"),
-    ("a" * 128, R.REASON_INVALID_NAME, INVALID, "at most 127 characters"),
-    ("new\nline", R.REASON_INVALID_NAME, INVALID, r"new\nline"),
-    ("one/", R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
-    ("one/00", R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
-    ("one/x", R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
-    ("one/1024", R.REASON_INVALID_NAME, INVALID, "index from 0 to 1023"),
-    ("one/0/0", R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
-    (
-        "nowhere",
-        R.REASON_CHANNEL_NOT_EXIST,
-        MISSING,
-        "create it with `tidelog channel create nowhere`, or correct the name",
-    ),
-    ("four/4", R.REASON_CHANNEL_NOT_EXIST, MISSING, "has vchannels 0 to 3"),
-    ("four", R.REASON_INVALID_ARGUMENT, INVALID, "name one, 'four/0' to 'four/3'"),
+    ("", *MISNAMED, "begin with a lowercase letter or digit"),
+    ("UPPER", *MISNAMED, "begin with a lowercase letter or digit"),
+    ("_hidden", *MISNAMED, "reserved"),
+    ("a" * 128, *MISNAMED, "at most 127 characters"),
+    ("new\nline", *MISNAMED, r"new\nline"),
+    ("one/", *MISNAMED, "<channel>/<index>"),
+    ("one/00", *MISNAMED, "<channel>/<index>"),
+    ("one/x", *MISNAMED, "<channel>/<index>"),
+    ("one/1024", *MISNAMED, "index from 0 to 1023"),
+    ("one/0/0", *MISNAMED, "<channel>/<index>"),
+    ("nowhere", *UNKNOWN, "create it with `tidelog channel create nowhere`, or correct the name"),
+    ("four/4", *UNKNOWN, "has vchannels 0 to 3"),
+    ("four", *WRONG, "name one, 'four/0' to 'four/3'"),
 ]
 
 
@@ -118,24 +108,21 @@ def shared_part(vchannel: str, *batches: message_pb2.Columns) -> wal.Transaction
 
 
 TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
-    ("no parts", transaction(), R.REASON_INVALID_ARGUMENT, INVALID, "0 parts or more, expected 1 to 256"),
-    ("many parts", transaction(*[part()] * 1_025),
-     R.REASON_INVALID_ARGUMENT, INVALID, "257 parts or more, expected 1 to 256"),
+    ("no parts", transaction(), *WRONG, "0 parts or more, expected 1 to 256"),
+    ("many parts", transaction(*[part()] * 1_025), *WRONG, "257 parts or more, expected 1 to 256"),
     ("many batches", transaction(wal.TransactionPart(vchannel="one", batches=[a_columns([b"x"])] * 600)),
-     R.REASON_BATCH_TOO_LARGE, INVALID, "513 batches, at most 512"),
+     *LARGE, "513 batches, at most 512"),
     ("a part without batches", transaction(part(), wal.TransactionPart(vchannel="four/0")),
      R.REASON_EMPTY_BATCH, INVALID, "at least one"),
-    ("one vchannel twice", transaction(part("four/1"), part("four/1")),
-     R.REASON_INVALID_ARGUMENT, INVALID, "names four/1 twice"),
-    ("one vchannel under two names", transaction(part("one"), part("one/0")),
-     R.REASON_INVALID_ARGUMENT, INVALID, "names one/0 twice"),
+    ("one vchannel twice", transaction(part("four/1"), part("four/1")), *WRONG, "names four/1 twice"),
+    ("one vchannel under two names", transaction(part("one"), part("one/0")), *WRONG, "names one/0 twice"),
     ("an unknown vchannel", transaction(part(), part("nowhere")),
-     R.REASON_CHANNEL_NOT_EXIST, MISSING, "create it with `tidelog channel create nowhere`, or correct the name"),
-    ("a bad name", transaction(part(), part("UPPER")), R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter"),
+     *UNKNOWN, "create it with `tidelog channel create nowhere`, or correct the name"),
+    ("a bad name", transaction(part(), part("UPPER")), *MISNAMED, "begin with a lowercase letter"),
     ("a batch in the same request", transaction(part(), vchannel="one", columns=a_columns([b"x"])),
-     R.REASON_INVALID_ARGUMENT, INVALID, "put the batch into a part"),
+     *WRONG, "put the batch into a part"),
     ("a condition for all", transaction(part(), options=wal.AppendOptions(fencing_token=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "set it in the part of the vchannel"),
+     *WRONG, "set it in the part of the vchannel"),
     ("a token that is not set", transaction(part(), part("four/0", fencing_token=1)),
      R.REASON_FENCING_TOKEN_MISMATCH, Code.FAILED_PRECONDITION, "of four/0 is 0, not 1"),
     ("a last tick that is not", transaction(part(), part("four/0", expected_last_tick=5)),
@@ -143,20 +130,20 @@ TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
     ("a large message", transaction(part(), part("four/0", bytes(100_001))),
      R.REASON_MESSAGE_TOO_LARGE, INVALID, "at most 100000"),
     ("much in all", transaction(*[part(name, bytes(90_000)) for name in ("one", "four/0", "four/1")]),
-     R.REASON_BATCH_TOO_LARGE, INVALID, "at most 200000 are allowed"),
+     *LARGE, "at most 200000 are allowed"),
     ("a damaged batch",
      transaction(part(), wal.TransactionPart(vchannel="four/0", batches=[message_pb2.Columns(count=1)])),
      R.REASON_CHECKSUM_MISMATCH, INVALID, "damaged in transit"),
     ("transactions that share one batch only",
      transaction(shared_part("one", shared([1, 2], b"a", b"b")), part("four/0")),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "into 2 transactions: each part must have one batch, divided likewise"),
+     *MALFORMED, "into 2 transactions: each part must have one batch, divided likewise"),
     ("transactions that share several batches of a part",
      transaction(shared_part("one", shared([1, 2], b"a", b"b"), shared([1, 2], b"a", b"b"))),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "each part must have one batch"),
+     *MALFORMED, "each part must have one batch"),
     ("more transactions than messages", transaction(shared_part("one", shared([0, 0, 1], b"a"))),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "3 transactions, more than messages"),
+     *MALFORMED, "3 transactions, more than messages"),
     ("a shared batch that is no part", with_columns("one", shared([1, 2], b"a", b"b")),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "not part of a transaction"),
+     *MALFORMED, "not part of a transaction"),
     ("a sequence that leaves a gap",
      transaction(part(), options=wal.AppendOptions(producer=wal.ProducerSequence(producer_id="p", sequence=2))),
      R.REASON_SEQUENCE_GAP, Code.FAILED_PRECONDITION, "expected 1"),
@@ -168,97 +155,83 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("large message", "Append", append("one", message(), message(bytes(100_001))),
      R.REASON_MESSAGE_TOO_LARGE, INVALID, "message 1 has 100001 bytes, at most 100000"),
     ("large batch", "Append", append("one", *[message(bytes(90_000))] * 3),
-     R.REASON_BATCH_TOO_LARGE, INVALID, "at most 200000 are allowed: send smaller"),
-    ("many messages", "Append", append("one", *[message(b"")] * 10_001),
-     R.REASON_BATCH_TOO_LARGE, INVALID, "10001 messages, at most 10000"),
+     *LARGE, "at most 200000 are allowed: send smaller"),
+    ("many messages", "Append", append("one", *[message(b"")] * 10_001), *LARGE, "10001 messages, at most 10000"),
     ("large key", "Append", append("one", message(key=bytes(1_025))), R.REASON_MESSAGE_TOO_LARGE, INVALID, "the key"),
     ("reserved property", "Append", append("one", message(properties={"_t": ""})),
      R.REASON_RESERVED_PROPERTY, INVALID, "does not begin with '_'"),
-    ("empty property key", "Append", append("one", message(properties={"": "v"})),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "empty key"),
+    ("empty property key", "Append", append("one", message(properties={"": "v"})), *MALFORMED, "empty key"),
     ("many properties", "Append", append("one", message(properties={str(i): "" for i in range(17)})),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "at most 16"),
+     *MALFORMED, "at most 16"),
     ("event time before the year 1", "Append", append("one", message(), message(event_time_ms=-62_135_596_800_001)),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "event_times_ms: is -62135596800001 at message 1, expected"),
+     *MALFORMED, "event_times_ms: is -62135596800001 at message 1, expected"),
     ("event time after the year 9999", "Append", append("one", message(event_time_ms=253_402_300_800_000)),
-     R.REASON_MALFORMED_COLUMNS, INVALID, "the years 1 to 9999"),
-    ("unknown durability", "Append", append(durability=9), R.REASON_INVALID_ARGUMENT, INVALID, "use DURABILITY_SYNC"),
-    ("negative durability", "Append", append(durability=-1), R.REASON_INVALID_ARGUMENT, INVALID, "unknown"),
-    ("too many ticks", "AllocateTicks", wal.AllocateTicksRequest(count=1_000_001),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 to 1000000"),
-    ("no source", "Scan", wal.ScanRequest(), R.REASON_INVALID_ARGUMENT, INVALID, "names 0 vchannels, expected 1 to"),
-    ("source twice", "Scan", scan("one", "one/0"), R.REASON_INVALID_ARGUMENT, INVALID, "names a vchannel twice"),
-    ("too many sources", "Scan", scan(*["one"] * 1_025), R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 to 1024"),
-    ("unknown format", "Scan", scan(format=7), R.REASON_INVALID_ARGUMENT, INVALID, "use 1 (rows) or 2 (columns)"),
-    ("empty filter", "Scan", scan(filters=[wal.DeliverFilter()]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "filter is empty"),
-    ("no types", "Scan", scan(filters=[types()]), R.REASON_INVALID_ARGUMENT, INVALID, "names 0 types"),
-    ("many types", "Scan", scan(filters=[types(*range(1_025))]), R.REASON_INVALID_ARGUMENT, INVALID, "1 to 1024"),
-    ("many filters", "Scan", scan(filters=[types(1)] * 17), R.REASON_INVALID_ARGUMENT, INVALID, "at most 16"),
-    ("large response", "Scan", scan(max_response_bytes=(4 << 20) + 1), R.REASON_INVALID_ARGUMENT, INVALID, "or 0"),
-    ("fast watermark", "Scan", scan(watermark_interval_ms=9), R.REASON_INVALID_ARGUMENT, INVALID, "10 to 60000"),
+     *MALFORMED, "the years 1 to 9999"),
+    ("unknown durability", "Append", append(durability=9), *WRONG, "use DURABILITY_SYNC"),
+    ("negative durability", "Append", append(durability=-1), *WRONG, "unknown"),
+    ("too many ticks", "AllocateTicks", wal.AllocateTicksRequest(count=1_000_001), *WRONG, "expected 1 to 1000000"),
+    ("no source", "Scan", wal.ScanRequest(), *WRONG, "names 0 vchannels, expected 1 to"),
+    ("source twice", "Scan", scan("one", "one/0"), *WRONG, "names a vchannel twice"),
+    ("too many sources", "Scan", scan(*["one"] * 1_025), *WRONG, "expected 1 to 1024"),
+    ("unknown format", "Scan", scan(format=7), *WRONG, "use 1 (rows) or 2 (columns)"),
+    ("empty filter", "Scan", scan(filters=[wal.DeliverFilter()]), *WRONG, "filter is empty"),
+    ("no types", "Scan", scan(filters=[types()]), *WRONG, "names 0 types"),
+    ("many types", "Scan", scan(filters=[types(*range(1_025))]), *WRONG, "1 to 1024"),
+    ("many filters", "Scan", scan(filters=[types(1)] * 17), *WRONG, "at most 16"),
+    ("large response", "Scan", scan(max_response_bytes=(4 << 20) + 1), *WRONG, "or 0"),
+    ("fast watermark", "Scan", scan(watermark_interval_ms=9), *WRONG, "10 to 60000"),
     ("beyond the end", "Scan", scan(policy=policy(from_tick=MAX)),
      R.REASON_POSITION_BEYOND_END, Code.OUT_OF_RANGE, "another cluster"),
     ("after beyond the end", "Scan", scan(policy=policy(after_tick=MAX)),
      R.REASON_POSITION_BEYOND_END, Code.OUT_OF_RANGE, "another cluster"),
-    ("impossible tick", "Scan", scan(policy=policy(from_tick=MAX + 1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "greatest possible tick"),
-    ("impossible end", "Scan", scan(end=wal.ScanEnd(before_tick=MAX + 1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "greatest possible tick"),
+    ("impossible tick", "Scan", scan(policy=policy(from_tick=MAX + 1)), *WRONG, "greatest possible tick"),
+    ("impossible end", "Scan", scan(end=wal.ScanEnd(before_tick=MAX + 1)), *WRONG, "greatest possible tick"),
     ("short id", "Scan", scan(policy=policy(from_message_id=b"1234567")),
      R.REASON_WAL_NAME_MISMATCH, Code.FAILED_PRECONDITION, "ids of 8 bytes"),
     ("long id", "Scan", scan(policy=policy(after_message_id=bytes(9))),
      R.REASON_WAL_NAME_MISMATCH, Code.FAILED_PRECONDITION, "ids of 8 bytes"),
     ("id beyond all ticks", "Scan", scan(policy=policy(from_message_id=b"\xff" * 8)),
      R.REASON_WAL_NAME_MISMATCH, Code.FAILED_PRECONDITION, "not made by this server"),
-    ("plan of nothing", "PlanScan", wal.PlanScanRequest(), R.REASON_INVALID_ARGUMENT, INVALID, "names 0 vchannels"),
-    ("plan of one twice", "PlanScan", wal.PlanScanRequest(vchannels=["one", "one"]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "twice"),
-    ("plan of one under two names", "PlanScan", wal.PlanScanRequest(vchannels=["one", "one/0"]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "twice"),
+    ("plan of nothing", "PlanScan", wal.PlanScanRequest(), *WRONG, "names 0 vchannels"),
+    ("plan of one twice", "PlanScan", wal.PlanScanRequest(vchannels=["one", "one"]), *WRONG, "twice"),
+    ("plan of one under two names", "PlanScan", wal.PlanScanRequest(vchannels=["one", "one/0"]), *WRONG, "twice"),
     ("plan with many splits", "PlanScan", wal.PlanScanRequest(vchannels=["one"], min_splits=100_001),
-     R.REASON_INVALID_ARGUMENT, INVALID, "at most 100000"),
+     *WRONG, "at most 100000"),
     ("plan beyond the end", "PlanScan", wal.PlanScanRequest(vchannels=["one"], end_tick=MAX),
      R.REASON_POSITION_BEYOND_END, Code.OUT_OF_RANGE, "another cluster"),
     ("fence with nothing", "SetFencingToken", wal.SetFencingTokenRequest(vchannel="one"),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 or greater"),
-    ("token that is not set", "Append", append(fencing_token=1),
-     R.REASON_FENCING_TOKEN_MISMATCH, Code.FAILED_PRECONDITION,
-     "is 0, not 1: set it first with `tidelog channel fence one/0 1`"),
+     *WRONG, "expected 1 or greater"),
+    ("token that is not set", "Append", append(fencing_token=1), R.REASON_FENCING_TOKEN_MISMATCH,
+     Code.FAILED_PRECONDITION, "is 0, not 1: set it first with `tidelog channel fence one/0 1`"),
     ("last tick that is not", "Append", append(expected_last_tick=5),
      R.REASON_LAST_TICK_MISMATCH, Code.ABORTED, "expected 5: read the messages in between"),
     ("producer without a name", "Append", append(producer=wal.ProducerSequence(sequence=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "the producer id has 0 bytes, expected 1 to 64"),
+     *WRONG, "the producer id has 0 bytes, expected 1 to 64"),
     ("producer with a long name", "Append", append(producer=wal.ProducerSequence(producer_id="é" * 33, sequence=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "the producer id has 66 bytes"),
+     *WRONG, "the producer id has 66 bytes"),
     ("producer without a sequence", "Append", append(producer=wal.ProducerSequence(producer_id="p")),
-     R.REASON_INVALID_ARGUMENT, INVALID, "sequence is 0, expected 1"),
+     *WRONG, "sequence is 0, expected 1"),
     ("producer beyond all sequences", "Append",
      append(producer=wal.ProducerSequence(producer_id="p", sequence=(1 << 64) - 1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "the first batch has sequence 1"),
+     *WRONG, "the first batch has sequence 1"),
     ("epoch that was not opened", "Append",
      append(producer=wal.ProducerSequence(producer_id="p", sequence=1, epoch=(1 << 64) - 1)),
      R.REASON_PRODUCER_FENCED, Code.FAILED_PRECONDITION, "get epochs from OpenProducer"),
     ("unknown producer that continues", "Append", append(producer=wal.ProducerSequence(producer_id="p", sequence=2)),
      R.REASON_SEQUENCE_GAP, Code.FAILED_PRECONDITION, "expected 1: the producer is unknown or was forgotten"),
     ("open a producer without a name", "OpenProducer", wal.OpenProducerRequest(vchannel="one"),
-     R.REASON_INVALID_ARGUMENT, INVALID, "the producer id has 0 bytes"),
-    ("trim without a bound", "Trim", wal.TrimRequest(vchannel="one"),
-     R.REASON_INVALID_ARGUMENT, INVALID, "`until` is not set"),
+     *WRONG, "the producer id has 0 bytes"),
+    ("trim without a bound", "Trim", wal.TrimRequest(vchannel="one"), *WRONG, "`until` is not set"),
     ("trim beyond all ticks", "Trim", wal.TrimRequest(vchannel="one", before_tick=MAX + 1),
-     R.REASON_INVALID_ARGUMENT, INVALID, "beyond the greatest possible tick"),
+     *WRONG, "beyond the greatest possible tick"),
     ("trim beyond all times", "Trim", wal.TrimRequest(vchannel="one", before_time_ms=1 << 60),
-     R.REASON_INVALID_ARGUMENT, INVALID, "beyond the greatest possible tick"),
-    ("create nothing", "CreateChannels", channels.CreateChannelsRequest(),
-     R.REASON_INVALID_ARGUMENT, INVALID, "either"),
-    ("create both ways", "CreateChannels", channels.CreateChannelsRequest(names=["a"], number=1),
-     R.REASON_INVALID_ARGUMENT, INVALID, "not both"),
-    ("create many", "CreateChannels", channels.CreateChannelsRequest(number=101),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 to 100"),
-    ("create a name twice", "CreateChannels", channels.CreateChannelsRequest(names=["a", "a"]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "twice"),
+     *WRONG, "beyond the greatest possible tick"),
+    ("create nothing", "CreateChannels", channels.CreateChannelsRequest(), *WRONG, "either"),
+    ("create both ways", "CreateChannels", channels.CreateChannelsRequest(names=["a"], number=1), *WRONG, "not both"),
+    ("create many", "CreateChannels", channels.CreateChannelsRequest(number=101), *WRONG, "expected 1 to 100"),
+    ("create a name twice", "CreateChannels", channels.CreateChannelsRequest(names=["a", "a"]), *WRONG, "twice"),
     ("create with many vchannels", "CreateChannels", channels.CreateChannelsRequest(names=["a"], vchannels=1_025),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 to 1024"),
+     *WRONG, "expected 1 to 1024"),
     ("create what exists", "CreateChannels", channels.CreateChannelsRequest(names=["fresh", "one"]),
      R.REASON_CHANNEL_ALREADY_EXISTS, Code.ALREADY_EXISTS, "choose another name"),
     ("create in another shape", "CreateChannels",
@@ -266,30 +239,26 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_CHANNEL_ALREADY_EXISTS, Code.ALREADY_EXISTS, "with 4 vchannels, not 3"),
     ("large owner", "CreateChannels",
      channels.CreateChannelsRequest(names=["a"], owner=channels.OwnerDescription(role="é" * 129)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "258 bytes, at most 256"),
+     *WRONG, "258 bytes, at most 256"),
     ("create with a cap below the bytes", "CreateChannels",
      channels.CreateChannelsRequest(names=["a"], retention=channels.Retention(bytes=2, hard_bytes=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "hard_bytes is 1, below retention.bytes, which is 2"),
+     *WRONG, "hard_bytes is 1, below retention.bytes, which is 2"),
     ("create with a retention beyond bounds", "CreateChannels",
      channels.CreateChannelsRequest(names=["a"], retention=channels.Retention(age_ms=(1 << 43) + 1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "retention.age_ms is 8796093022209, at most 8796093022208"),
-    ("alter nothing", "AlterChannels", channels.AlterChannelsRequest(names=["one"]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "changes nothing"),
-    ("alter no channel", "AlterChannels",
-     channels.AlterChannelsRequest(retention=channels.RetentionChange(bytes=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "names 0 channels"),
+     *WRONG, "retention.age_ms is 8796093022209, at most 8796093022208"),
+    ("alter nothing", "AlterChannels", channels.AlterChannelsRequest(names=["one"]), *WRONG, "changes nothing"),
+    ("alter no channel", "AlterChannels", channels.AlterChannelsRequest(retention=channels.RetentionChange(bytes=1)),
+     *WRONG, "names 0 channels"),
     ("alter what is not there", "AlterChannels",
      channels.AlterChannelsRequest(names=["one", "nowhere"], retention=channels.RetentionChange(bytes=1)),
-     R.REASON_CHANNEL_NOT_EXIST, MISSING, "'nowhere' does not exist"),
+     *UNKNOWN, "'nowhere' does not exist"),
     ("alter to bytes beyond bounds", "AlterChannels",
      channels.AlterChannelsRequest(names=["one"], retention=channels.RetentionChange(hard_bytes=(1 << 60) + 1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "retention.hard_bytes of channel 'one' is"),
+     *WRONG, "retention.hard_bytes of channel 'one' is"),
     ("destroy what is not there", "DestroyChannels", channels.DestroyChannelsRequest(names=["one", "nowhere"]),
-     R.REASON_CHANNEL_NOT_EXIST, MISSING, "'nowhere' does not exist"),
-    ("describe nothing", "DescribeChannels", channels.DescribeChannelsRequest(),
-     R.REASON_INVALID_ARGUMENT, INVALID, "names 0 channels"),
-    ("large page", "ListChannels", channels.ListChannelsRequest(page_size=1_001),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1 to 1000"),
+     *UNKNOWN, "'nowhere' does not exist"),
+    ("describe nothing", "DescribeChannels", channels.DescribeChannelsRequest(), *WRONG, "names 0 channels"),
+    ("large page", "ListChannels", channels.ListChannelsRequest(page_size=1_001), *WRONG, "expected 1 to 1000"),
 ]  # fmt: skip
 
 
@@ -328,6 +297,9 @@ async def test_a_bad_name_is_refused_wherever_one_is_named(client: Client) -> No
     ]
     for name, reason, code, text in NAMES:
         for method, build in requests:
+            if method == "OpenProducer" and "name one" in text:
+                # A producer is opened on all vchannels of a channel.
+                continue
             async with refused() as found:
                 await call(client, method, build(name))
             assert (method, name, found[0].reason, found[0].code) == (method, name, reason, code.value[0])

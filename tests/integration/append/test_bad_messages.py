@@ -6,7 +6,6 @@ messages before and after it; and batches whose encoded size is a multiple of th
 
 import re
 from array import array
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any, cast
 
@@ -25,9 +24,13 @@ from tidelog.append.message_checks import (
 from tidelog.append.sizes import Appendable, in_batches, measure, measure_all
 from tidelog.msgstream import GeneralMsg, MalformedMessageError, MsgPack
 from tidelog.msgstream._repack import encoded
-from tidelog.testing import server, start_server
+from tidelog.testing import start_server
 from tidelog.wire.columns import encode_messages
-from tidelog_server.core import limits
+from tidelog_server.rpc.columns import checks
+from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
+
+client = client_with(orders=1)
 
 
 class _NoOffset(tzinfo):
@@ -73,17 +76,6 @@ def the_message(fields: dict[str, Any]) -> Message:
     return Message(**{"payload": b"bad", **fields})
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders")
-        yield client
-
-
-async def payloads(client: AsyncClient) -> list[bytes]:
-    return [payload async for batch in client.scan("orders") for payload in batch.payloads]
-
-
 async def test_a_shared_producer_refuses_only_the_bad_message(client: AsyncClient) -> None:
     async with client.producer("orders", linger_s=60) as producer:
         tickets = []
@@ -98,7 +90,7 @@ async def test_a_shared_producer_refuses_only_the_bad_message(client: AsyncClien
         await producer.flush()
 
     assert all(ticket.done() for ticket in tickets)
-    assert await payloads(client) == [b"%d" % number for number in range(len(WRONG))]
+    assert await payloads(client, "orders") == [b"%d" % number for number in range(len(WRONG))]
 
 
 def test_the_synchronous_producer_refuses_only_the_bad_message() -> None:
@@ -138,13 +130,13 @@ async def test_every_other_call_refuses_the_bad_message_by_its_field(client: Asy
         with pytest.raises(InvalidRequestError, match=problem):
             await txn.append("orders", wrong)
 
-    assert await payloads(client) == [b"kept"]
+    assert await payloads(client, "orders") == [b"kept"]
 
 
 def test_the_limits_are_those_of_the_server() -> None:
     assert (MAX_KEY_BYTES, MAX_PROPERTIES, MAX_PROPERTY_BYTES, MIN_EVENT_TIME_MS, MAX_EVENT_TIME_MS) == (
-        limits.MAX_KEY_BYTES, limits.MAX_PROPERTIES_PER_MESSAGE, limits.MAX_PROPERTY_BYTES_PER_MESSAGE,
-        limits.MIN_EVENT_TIME_MS, limits.MAX_EVENT_TIME_MS,
+        checks.MAX_KEY_BYTES, checks.MAX_PROPERTIES_PER_MESSAGE, checks.MAX_PROPERTY_BYTES_PER_MESSAGE,
+        checks.MIN_EVENT_TIME_MS, checks.MAX_EVENT_TIME_MS,
     )  # fmt: skip
 
 
@@ -180,7 +172,7 @@ async def test_a_producer_and_a_transaction_compose_batches_that_the_server_acce
     async with client.txn() as txn:
         await txn.append("orders", messages)
 
-    assert len(await payloads(client)) == 25_000
+    assert len(await payloads(client, "orders")) == 25_000
 
 
 async def test_payloads_that_share_a_batch_with_one_message_are_counted_with_its_columns(client: AsyncClient) -> None:
@@ -191,7 +183,7 @@ async def test_payloads_that_share_a_batch_with_one_message_are_counted_with_its
         await producer.send_many([b"y" * 425] * 9_000)
         await producer.send_many([with_faces(1)])
 
-    assert len(await payloads(client)) == 9_500 + 9_000 + 2
+    assert len(await payloads(client, "orders")) == 9_500 + 9_000 + 2
 
 
 def test_the_size_of_a_batch_is_an_upper_bound_of_its_encoded_size() -> None:
@@ -236,4 +228,4 @@ async def test_a_bad_message_of_a_mailbox_fails_alone(client: AsyncClient) -> No
 @pytest.mark.parametrize("wrong", [3.7, True, -1, 1 << 32])
 def test_a_message_stream_refuses_a_type_that_is_no_integer_of_32_bits(wrong: Any) -> None:
     with pytest.raises(MalformedMessageError, match=f"has type {wrong}"):
-        encoded(MsgPack(msgs=[GeneralMsg(type=wrong, body=b"x")]), 1 << 20)
+        encoded({"a": MsgPack(msgs=[GeneralMsg(type=wrong, body=b"x")])}, 1 << 20)

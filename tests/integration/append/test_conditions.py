@@ -4,7 +4,6 @@ Promises of docs/reference/guarantees.md: G16, G17.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc.aio
@@ -12,18 +11,12 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncProducer
-from tidelog.testing import server
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.parts.grpc_calls import a_request, connected, refusal_in, running_server
 
 ABORTED = grpc.StatusCode.ABORTED.value[0]
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        yield client
+client = client_with(orders=2)
 
 
 async def token_of(client: AsyncClient, index: int = 0) -> int:
@@ -95,17 +88,6 @@ async def test_what_is_not_durable_yet_counts(tmp_path: Path) -> None:
         refusal = refusal_in(answers[-1])
         assert refusal.code == ABORTED
         assert refusal.values["last_tick"] == str(answers[0].result.last_tick)
-
-
-async def test_the_last_tick_stays_after_a_restart_and_a_trim(tmp_path: Path) -> None:
-    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
-        orders = await client.ensure_channel("orders")
-        known = await orders.append(b"a")
-        await client.trim("orders", everything=True)
-    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
-        with pytest.raises(tidelog.LastTickMismatchError):
-            await client.append("orders", b"b", expected_last_tick=0)
-        await client.append("orders", b"b", expected_last_tick=known.last_tick)
 
 
 # -- The fencing token ---------------------------------------------------------------------------------------
@@ -180,16 +162,3 @@ async def test_both_conditions_hold_or_nothing_happens(client: AsyncClient) -> N
         await client.append("orders/0", b"x", fencing_token=1, expected_last_tick=9)
     await client.append("orders/0", b"y", fencing_token=1, expected_last_tick=0)
     assert await payloads(client, "orders/0") == [b"y"]
-
-
-async def test_a_token_stays_after_a_restart_and_goes_with_its_channel(tmp_path: Path) -> None:
-    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
-        await client.create_channel("orders")
-        await client.fence("orders", 7)
-    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
-        assert await token_of(client) == 7
-        with pytest.raises(tidelog.FencedError):
-            await client.append("orders", b"x", fencing_token=6)
-        await client.destroy_channels(["orders"])
-        await client.create_channel("orders")
-        assert await token_of(client) == 0

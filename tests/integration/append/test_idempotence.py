@@ -4,27 +4,21 @@ Promises of docs/reference/guarantees.md: G18, G20.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, ProducerSequence
-from tidelog.testing import server
 from tidelog.v1 import error_pb2
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_testing.loads.workload import until
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.parts.grpc_calls import a_request, connected, refusal_in, running_server
 from tidelog_testing.parts.stores import FaultyStore
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        yield client
+client = client_with(orders=2)
 
 
 async def test_a_repeated_batch_is_in_the_log_once_and_gets_its_first_result(client: AsyncClient) -> None:
@@ -143,11 +137,21 @@ async def test_all_of_it_stays_after_a_restart(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
         again = await client.append("orders", b"1", producer=position.sequence(1))
         assert (again.first_tick, again.duplicate) == (first.first_tick, True)
-        assert (await client.append("orders", b"2", producer=position.sequence(2))).durability == "os"
+        assert (await client.append("orders", b"2", producer=position.sequence(2))).duplicate
         with pytest.raises(tidelog.ProducerFencedError):
             await client.append("orders", b"x", producer=ProducerSequence("p", 3, epoch=0))
         assert (await client.open_producer("orders", "p")).last_sequence == 2
         assert await payloads(client, "orders") == [b"1", b"2"]
+
+
+@pytest.mark.not_on_engine(reason="a log in an engine acknowledges `os` as `sync`")
+async def test_a_repeated_batch_has_its_durability_also_after_a_restart(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
+        await client.create_channel("orders")
+        position = await client.open_producer("orders", "p")
+        await client.append("orders", b"1", producer=position.sequence(1), durability="os")
+    async with running_server(tmp_path / "data") as node, AsyncClient(node.grpc_endpoint) as client:
+        assert (await client.append("orders", b"1", producer=position.sequence(1))).durability == "os"
 
 
 def numbered(number: int, request_id: int) -> wal.AppendStreamRequest:

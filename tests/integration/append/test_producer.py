@@ -8,19 +8,11 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, Message, ProducerOptions
-from tidelog.testing import server
+from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.parts.grpc_calls import running_server
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders")
-        yield client
-
-
-async def payloads(client: AsyncClient) -> list[bytes]:
-    return [payload async for batch in client.scan("orders") for payload in batch.payloads]
+client = client_with(orders=1)
 
 
 async def test_every_way_of_sending_keeps_the_order_of_the_calls(client: AsyncClient) -> None:
@@ -30,7 +22,7 @@ async def test_every_way_of_sending_keeps_the_order_of_the_calls(client: AsyncCl
         await producer.send_many([b"3", Message(b"4"), b"5"])
         await producer.send(b"6")
 
-    assert await payloads(client) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert await payloads(client, "orders") == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
 async def test_each_ticket_is_the_position_of_its_message(client: AsyncClient) -> None:
@@ -64,7 +56,7 @@ async def test_a_large_list_is_cut_into_batches_and_arrives_whole(client: AsyncC
     async with client.producer("orders", max_batch_bytes=50_000, max_in_flight_bytes=100_000) as producer:
         await producer.send_many(messages)
 
-    assert await payloads(client) == messages
+    assert await payloads(client, "orders") == messages
 
 
 async def test_a_batch_leaves_when_its_first_message_has_lingered(client: AsyncClient) -> None:
@@ -88,7 +80,7 @@ async def test_a_full_producer_says_so_and_has_room_after_a_flush(client: AsyncC
         await producer.flush()
         producer.send_nowait(b"z" * 80)
 
-    assert await payloads(client) == [b"x" * 80, b"z" * 80]
+    assert await payloads(client, "orders") == [b"x" * 80, b"z" * 80]
 
 
 async def test_waiting_for_room_does_not_wait_for_the_linger(client: AsyncClient) -> None:
@@ -193,7 +185,7 @@ async def test_send_many_and_send_nowait_leave_out_what_is_too_large(strict: Asy
 
     with pytest.raises(tidelog.InvalidRequestError, match="has 1001 bytes"):
         await producer.aclose()
-    assert await payloads(strict) == [b"1", b"2", b"3", b"4"]
+    assert await payloads(strict, "orders") == [b"1", b"2", b"3", b"4"]
 
 
 async def test_a_message_above_the_servers_limit_of_a_batch_fails_alone() -> None:
@@ -204,7 +196,7 @@ async def test_a_message_above_the_servers_limit_of_a_batch_fails_alone() -> Non
         await producer.send_many([b"1", LARGE, b"2"])
         with pytest.raises(tidelog.InvalidRequestError, match="has 1001 bytes"):
             await producer.flush()
-        assert await payloads(client) == [b"1", b"2"]
+        assert await payloads(client, "orders") == [b"1", b"2"]
 
 
 async def test_a_producer_without_numbers_stops_at_what_is_too_large(strict: AsyncClient) -> None:
@@ -225,4 +217,4 @@ async def test_a_transaction_above_the_servers_limit_fails_alone(strict: AsyncCl
     outcomes = await asyncio.gather(*map(commit, [b"a", LARGE, b"b"]), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [type(None), tidelog.InvalidRequestError, type(None)]
-    assert sorted(await payloads(strict)) == [b"a", b"b", SMALL, SMALL]
+    assert sorted(await payloads(strict, "orders")) == [b"a", b"b", SMALL, SMALL]

@@ -18,33 +18,18 @@ import tidelog
 from tidelog import AsyncClient, BroadcastState, Client, ProducerSequence
 from tidelog_cli.connection import refused
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
-from tidelog_server.backup.folder import BackupFolder, open_backup_folder
-from tidelog_server.backup.manifest import BackupDamagedError, BackupError, Manifest
-from tidelog_server.backup.restore import restore_copy, restore_with
-from tidelog_server.backup.restore_to_tick import RestoreReport, replay
-from tidelog_server.commands.backup import _create
+from tidelog_server.backup.folder import check_recovers, open_backup_folder
+from tidelog_server.backup.manifest import BackupDamagedError, BackupError
+from tidelog_server.backup.restore import restore_copy
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.fold_events import FoldEvents
 from tidelog_testing.loads.every_table import broadcast_until_killed
 from tidelog_testing.loads.mixed_load import CHANNELS, LANES, Log, Record, prepare, read_log, run_load
 from tidelog_testing.loads.workload import until
 from tidelog_testing.oracles.store_rows import rows_of
+from tidelog_testing.parts.backups import COUNT, restore_until, take
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.processes import ServerProcess
-
-COUNT = RateMeter(0)
-HISTORY = MailboxHistory(FoldEvents())
-
-
-async def take(server: Server, backups: BackupFolder) -> Manifest:
-    return await _create(server.grpc_endpoint, backups, RateMeter(0), "hash")
-
-
-async def log_of(folder: Path) -> Log:
-    return (await log_and_trims_of(folder))[0]
 
 
 async def log_and_trims_of(folder: Path) -> tuple[Log, dict[str, int]]:
@@ -65,6 +50,17 @@ async def read_what_is_left(client: AsyncClient) -> Log:
             return await read_log(client)
         except tidelog.PositionTrimmedError:
             continue
+
+
+async def left_by_retention(client: AsyncClient) -> tuple[Log, dict[str, int]]:
+    """Return the log and the trims of a server that receives no appends, once they have ended.
+
+    A read may see a trim before the description of its channel does.
+    """
+    found = None
+    while found != (now := (await read_what_is_left(client), await trims_of(client))):
+        found = now
+    return now
 
 
 def until_tick(log: Log, end_tick: int) -> Log:
@@ -100,20 +96,6 @@ async def more(record: Record, operations: int) -> None:
     await until(lambda: len(record.operations) >= wanted, 30.0, "more was written")
 
 
-async def restore_until(backups: BackupFolder, manifest: Manifest, target: Path, tick: int) -> RestoreReport:
-    """Do what `tidelog backup restore --to-tick` does, on this event loop."""
-    made = target.with_name(f"{target.name}.made")
-    made.mkdir()
-    report = await replay(backups.data_path(manifest.backup_id), made, tick, COUNT, HISTORY)
-
-    def fill(path: Path) -> None:
-        for each in made.iterdir():
-            each.rename(path / each.name)
-
-    restore_with(target, fill)
-    return report
-
-
 async def test_a_backup_under_load_is_the_log_up_to_its_tick(tmp_path: Path) -> None:
     backups = open_backup_folder(tmp_path / "backups", create=True)
     taken = []
@@ -128,11 +110,11 @@ async def test_a_backup_under_load_is_the_log_up_to_its_tick(tmp_path: Path) -> 
             await client.alter_channels(["right"], retention=tidelog.RetentionChange(bytes=1))
             taken.append(await take(server, backups))
         async with AsyncClient(server.grpc_endpoint) as reader:
-            log, trims = await read_what_is_left(reader), await trims_of(reader)
+            log, trims = await left_by_retention(reader)
     assert server._checkpoints.states() == []
     for number, manifest in enumerate(taken):
         backups.check_files(manifest, COUNT)
-        backups.check_recovers(manifest)
+        check_recovers(backups.data_path(manifest.backup_id), manifest)
         target = tmp_path / f"restored{number}"
         incarnation = restore_copy(backups, manifest, target, COUNT)
 
@@ -176,8 +158,8 @@ async def test_a_restore_to_a_tick_cuts_no_batch_and_no_transaction(tmp_path: Pa
     ends = set()
     for number, tick in enumerate([rows[0] - 1, rows[-1], *chance.sample(within, 2), *chance.sample(rows, 2)]):
         target = tmp_path / f"restored{number}"
-        report = await restore_until(backups, manifest, target, tick)
-        restored = await log_of(target)
+        report = await restore_until(backups.data_path(manifest.backup_id), target, tick)
+        restored, _ = await log_and_trims_of(target)
 
         assert report.end_tick <= tick + 1
         assert restored == until_tick(log, report.end_tick)
@@ -212,7 +194,7 @@ async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tm
     # Before it, and behind the first of its transactions.
     for number, tick in enumerate([done.first_tick - 1, done.first_tick + 1]):
         target = tmp_path / f"restored{number}"
-        report = await restore_until(backups, manifest, target, tick)
+        report = await restore_until(backups.data_path(manifest.backup_id), target, tick)
         assert (report.kept_messages, report.end_tick, report.forgotten_apps) == (2, done.first_tick, 2)
         async with running_server(target) as server, AsyncClient(server.grpc_endpoint) as client:
             for gone in (first, second):
@@ -223,7 +205,7 @@ async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tm
                 again = await prepared(client, b"again", app_id)
                 assert not (await client.commit_prepared([again], app_id, 7)).duplicate
     target = tmp_path / "restored"
-    report = await restore_until(backups, manifest, target, int(end.first_tick) - 1)
+    report = await restore_until(backups.data_path(manifest.backup_id), target, int(end.first_tick) - 1)
     assert (report.kept_messages, report.forgotten_apps) == (6, 0)
     async with running_server(target) as server, AsyncClient(server.grpc_endpoint) as client:
         assert (await client.commit_prepared([first, second], "etl", 7)).first_tick == done.first_tick
@@ -242,7 +224,9 @@ async def test_a_store_restored_to_a_tick_goes_on_as_if_the_rest_had_never_been(
         await client.fence("c", 7)
         manifest = await take(server, backups)
     # Within the second batch.
-    report = await restore_until(backups, manifest, tmp_path / "restored", int(second.last_tick) - 1)
+    report = await restore_until(
+        backups.data_path(manifest.backup_id), tmp_path / "restored", int(second.last_tick) - 1
+    )
 
     assert (report.kept_batches, report.removed_batches) == (1, 2)
     assert (report.cut_producers, report.moved_positions) == (1, 1)
@@ -267,8 +251,7 @@ def test_a_restore_to_a_tick_between_a_broadcast_and_its_message_appends_the_mes
         server.wait()
     # The message is in the log, and the metadata has the broadcast as accepted.
     [((_, broadcast_id), tick)] = rows_of(log)["broadcasts"].items()
-    made.mkdir()
-    report = asyncio.run(replay(log, made, broadcast_id, COUNT, HISTORY))
+    report = asyncio.run(restore_until(log, made, broadcast_id))
     assert broadcast_id < tick
     assert (report.kept_messages, report.removed_messages, report.removed_broadcasts) == (0, 2, 0)
 

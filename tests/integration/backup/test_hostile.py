@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 
+from tidelog_cli.child_environment import python_path
 from tidelog_cli.output.rate_meter import RateMeter
-from tidelog_server.backup.folder import BackupFolder, BackupOptions, open_backup_folder
+from tidelog_server.backup.folder import MAX_BACKUP_MANIFEST_BYTES, BackupFolder, BackupOptions, open_backup_folder
 from tidelog_server.backup.manifest import BackupError, Facts, Manifest, _digest_of
 from tidelog_server.backup.restore import restore_copy
-from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES
-from tidelog_server.runtime.python_path import python_path
 from tidelog_testing.faults.damage import filled_store
 
 COUNT = RateMeter(0)

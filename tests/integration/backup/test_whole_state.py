@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from compatibility.content import Json, dump
+from compatibility.content import Json, dump, messages
 from compatibility.mailbox_content import dump_mailboxes
-from tidelog import BroadcastState, Client
+from tidelog import BroadcastState, Client, MailboxSettings
+from tidelog.journals.types import JournalUpsert
 from tidelog.mailboxes.types import MessageState
-from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.backup.folder import BackupFolder, open_backup_folder
 from tidelog_server.backup.manifest import Manifest
-from tidelog_server.backup.restore import restore_copy, restore_with
-from tidelog_server.backup.restore_to_tick import RestoreReport, replay
-from tidelog_server.commands.backup import _create
-from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.fold_events import FoldEvents
+from tidelog_server.backup.restore import restore_copy
+from tidelog_server.backup.restore_to_tick import RestoreReport
+from tidelog_server.commands.engine import export_to
+from tidelog_server.node import start_check
+from tidelog_server.storage.engine.imports import folder_to_import
 from tidelog_server.storage.format.data_folder import wal_files
 from tidelog_testing.loads.every_table import (
     BROADCASTS_PER_ROUND,
@@ -45,12 +45,13 @@ from tidelog_testing.loads.every_table import (
 )
 from tidelog_testing.oracles.restored_rows import chunks_of, folds_until, positions_until, tails_of, windows_until
 from tidelog_testing.oracles.store_rows import OF_METADATA, OF_VCHANNELS, TABLES, Rows, rows_of
+from tidelog_testing.parts.backups import COUNT, restore_until, take
+from tidelog_testing.parts.engine_stores import NAME, create_log, engine_in, log_in
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.processes import ServerProcess
 
 # The server allocates ticks ahead of the log, and the metadata has the bound, so it depends on the time.
 OF_THE_TIME = frozenset({"metadata/timestamp"})
-COUNT = RateMeter(0)
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ async def back_up(log: Path, backups: BackupFolder, facts: Facts) -> tuple[State
         await asyncio.to_thread(write)
         await write_snapshots(server, ["jobs", "dead"])
         backed_up = await asyncio.to_thread(state)
-        return at_tick, backed_up, await _create(server.grpc_endpoint, backups, RateMeter(0), "hash")
+        return at_tick, backed_up, await take(server, backups)
 
 
 @pytest.fixture(scope="module")
@@ -317,30 +318,56 @@ def test_a_restored_backup_has_everything(scene: Scene, tmp_path: Path) -> None:
 
     with serving(target) as (_, client):
         check_content(content_of(client, was.facts), was.content)
-    rows = rows_of(target)
-
     # A restored store is another incarnation.
-    incarnation, *store = rows["store"][()]
+    incarnation, *store = (rows := rows_of(target))["store"][()]
     assert store == list(was.rows["store"][()][1:])
     assert incarnation != was.rows["store"][()][0]
     check_rows(rows_but(rows, but=["store"]), rows_but(was.rows, but=["store"]))
+    check_serves(target)
+
+
+def check_serves(folder: Path) -> None:
+    """Raise AssertionError unless a server on a folder changes each mailbox and journal, and makes new ones."""
+    with serving(folder) as (_, client):
+        channels = {each.name for each in client.list_channels(include_system=True)}
+        for mailbox in client.mailboxes.list():
+            assert mailbox.channel in channels
+            altered = client.mailboxes.configure(mailbox.name, MailboxSettings(lease_ms=7)).settings
+            assert client.mailboxes.describe(mailbox.name).settings == altered
+        for journal in client.journals.list().journals:
+            client.append(f"{journal.channel}/0", b"after\n")
+            assert messages(client, f"{journal.channel}/0")[-1][1] == "after\n"
+        [journal] = client.journals.apply([JournalUpsert("journals/after")])
+        assert channels.isdisjoint([client.mailboxes.create("after").channel, journal.channel])
+
+
+def test_a_log_in_an_engine_has_everything_and_gives_it_back(recovered: tuple[Path, State], tmp_path: Path) -> None:
+    """The folder of a killed server is imported, and the log exported, both with every row of every table."""
+    folder, was = shutil.copytree(recovered[0], tmp_path / "log"), recovered[1]
+    for engine in (tmp_path / "once", tmp_path / "again"):
+        create_log(engine_in(engine))
+        with folder_to_import(folder, start_check.__name__) as opened:
+            opened.copy_into(log_in(engine / "log"), NAME, lambda _: None)
+        # The second import is of what was exported.
+        folder = engine / "exported"
+        exported = export_to(folder, log_in(engine / "log"), NAME, start_check.__name__, lambda _: None)
+        incarnation, *store = (rows := rows_of(folder))["store"][()]
+        assert (incarnation.hex(), store) == (exported.incarnation, list(was.rows["store"][()][1:]))
+        check_rows(rows_but(rows, but=["store"]), rows_but(was.rows, but=["store"]))
+    with serving(folder) as (_, client):
+        check_content(content_of(client, was.facts), was.content)
 
 
 @pytest.fixture(scope="module")
 def restored(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> tuple[RestoreReport, State]:
     """Restore the backup up to the tick of an earlier state; return the report, and what a server on it has."""
-    made, target = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("restored") / "log"
-    source, history = scene.backups.data_path(scene.manifest.backup_id), MailboxHistory(FoldEvents())
-    report = asyncio.run(replay(source, made, scene.at_tick.tick, COUNT, history))
-
-    def fill(path: Path) -> None:
-        for each in made.iterdir():
-            each.rename(path / each.name)
-
-    restore_with(target, fill)
+    target, source = tmp_path_factory.mktemp("restored") / "log", scene.backups.data_path(scene.manifest.backup_id)
+    report = asyncio.run(restore_until(source, target, scene.at_tick.tick))
     with serving(target) as (_, client):
         content = content_of(client, scene.at_tick.facts)
-    return report, State(content, rows_of(target), report.end_tick - 1, scene.at_tick.facts)
+    rows = rows_of(target)
+    check_serves(target)
+    return report, State(content, rows, report.end_tick - 1, scene.at_tick.facts)
 
 
 def test_a_restore_to_a_tick_has_the_rows_of_that_tick(scene: Scene, restored: tuple[RestoreReport, State]) -> None:

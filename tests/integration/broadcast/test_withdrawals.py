@@ -5,6 +5,7 @@ Promises of docs/reference/guarantees.md: G13, G26.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 
 import grpc
 import pytest
@@ -13,7 +14,6 @@ import tidelog
 from tidelog import AsyncClient, BarrierNotReachedError, Client, ResourceAcquiredError, ResourceKey
 from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog.v1 import error_pb2, message_pb2
-from tidelog.v1.broadcast_service_pb2_grpc import BroadcastServiceStub
 from tidelog_server.app import Server
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import connected, refusal_of, running_server
@@ -44,7 +44,7 @@ async def holder(direct: AsyncClient) -> int:
 
 async def waiting(server: Server, count: int = 1) -> None:
     """Wait until ``count`` calls wait for a key on the server."""
-    await until(lambda: server._node.broadcasts._saver.waiters == count)
+    await until(lambda: server._node.broadcasts._saver.waiters_usage.total == count)
 
 
 async def left_nothing(server: Server, direct: AsyncClient, holder: int) -> None:
@@ -55,29 +55,19 @@ async def left_nothing(server: Server, direct: AsyncClient, holder: int) -> None
     assert await payloads(direct, "lane/0") == [b"held", b"next"]
 
 
-async def test_a_close_withdraws_a_broadcast_that_waits_for_a_key(
-    server: Server, direct: AsyncClient, holder: int
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_close_also_if_it_is_cancelled_withdraws_a_broadcast_that_waits_for_a_key(
+    server: Server, direct: AsyncClient, holder: int, *, is_cancelled: bool
 ) -> None:
     client = AsyncClient(server.grpc_endpoint)
     call = asyncio.create_task(client.broadcast("lane/0", b"late", resource_keys=[KEY], wait_s=600))
     await waiting(server)
-    client.timeout_s = 0.01
-    await client.aclose()
-    with pytest.raises(ResourceAcquiredError) as refused:
-        await call
-    assert refused.value.effect == "none"
-    await left_nothing(server, direct, holder)
-
-
-async def test_a_close_that_is_cancelled_withdraws_it_too(server: Server, direct: AsyncClient, holder: int) -> None:
-    client = AsyncClient(server.grpc_endpoint)
-    call = asyncio.create_task(client.broadcast("lane/0", b"late", resource_keys=[KEY], wait_s=600))
-    await waiting(server)
-    client.timeout_s = 600
+    client.timeout_s = 600 if is_cancelled else 0.01
     closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    if is_cancelled:
+        await asyncio.sleep(0)
+        closing.cancel()
+    with pytest.raises(asyncio.CancelledError) if is_cancelled else nullcontext():
         await closing
     with pytest.raises(ResourceAcquiredError) as refused:
         await call
@@ -127,8 +117,7 @@ async def test_a_wait_that_times_out_had_no_effect(server: Server, direct: Async
     assert refused.value.effect == "none"
     # A deadline of gRPC that is shorter than the wait.
     async with connected(server) as raw:
-        stub = BroadcastServiceStub(raw.channel)  # type: ignore[no-untyped-call]  # Generated.
-        found = await refusal_of(stub.Broadcast(a_request(), timeout=0.6))
+        found = await refusal_of(raw.broadcasts.Broadcast(a_request(), timeout=0.6))
     assert (found.reason, found.effect) == (error_pb2.REASON_RESOURCE_ACQUIRED, error_pb2.EFFECT_NONE)
     await left_nothing(server, direct, holder)
 
@@ -160,21 +149,20 @@ async def test_a_withdrawal_ends_waits_of_its_own_principal_only(
 ) -> None:
     broadcast_id = (await direct.allocate_ticks())[0]
     async with connected(server) as raw:
-        stub = BroadcastServiceStub(raw.channel)  # type: ignore[no-untyped-call]  # Generated.
-        call = asyncio.ensure_future(refusal_of(stub.Broadcast(a_request(broadcast_id=broadcast_id))))
+        call = asyncio.ensure_future(refusal_of(raw.broadcasts.Broadcast(a_request(broadcast_id=broadcast_id))))
         await waiting(server)
         assert not server._node.broadcasts.withdraw(broadcast_id, b"another")
-        other = await stub.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=broadcast_id + 1))
+        other = await raw.broadcasts.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=broadcast_id + 1))
         assert not other.waited
         assert not call.done()
-        own = await stub.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=broadcast_id))
+        own = await raw.broadcasts.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=broadcast_id))
         assert own.waited
         found = await call
         assert (found.code, found.reason) == (
             grpc.StatusCode.FAILED_PRECONDITION.value[0], error_pb2.REASON_RESOURCE_ACQUIRED
         )  # fmt: skip
         # One that is accepted stays so.
-        accepted = await stub.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=holder))
+        accepted = await raw.broadcasts.WithdrawBroadcast(pb.WithdrawBroadcastRequest(broadcast_id=holder))
         assert not accepted.waited
     await left_nothing(server, direct, holder)
 

@@ -15,6 +15,7 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, Tick
+from tidelog.read.scan import ScanCore
 from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_testing.faults.cut_proxy import cut_off_client
@@ -145,6 +146,7 @@ async def test_a_scan_that_connects_again_does_not_continue_in_a_channel_created
         cut_off_client() as (client, proxy, direct),
         client.scan("orders/0", start=start, until=At.follow()) as scan,
     ):
+        assert isinstance(scan.core, ScanCore)
         reading = asyncio.ensure_future(anext(scan))
         async with asyncio.timeout(30):
             # Begun by its first response, which every following scan gets at once.

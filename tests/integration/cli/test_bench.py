@@ -4,7 +4,6 @@ Method: each with very few messages in a process of its own. The figures mean no
 """
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -22,9 +21,9 @@ from benchmarks.attacks import ATTACKS
 from benchmarks.compare import CompareSettings, figures_of, missed, program_of, reports_of
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_server.core.limits import MAX_TICK_LEAD_MS
+from tidelog_server.log.tick_lead import MAX_TICK_LEAD_MS
 from tidelog_testing.loads.workload import until
-from tidelog_testing.servers.commands import COMMAND
+from tidelog_testing.servers.commands import COMMAND, json_output
 from tidelog_testing.servers.disk import disk_bytes
 from tidelog_testing.servers.processes import ROOT
 
@@ -38,20 +37,7 @@ BENCHMARKS = [sys.executable, "-m", "benchmarks"]
 def bench(
     folder: Path, *arguments: str, program: Sequence[str] = COMMANDS, timeout_s: float = 110
 ) -> list[dict[str, Any]]:
-    process = subprocess.Popen(
-        [*program, *arguments, "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(), cwd=folder,
-    )  # fmt: skip
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        # Not SIGKILL: the benchmark must stop the server that it started.
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        raise
-    assert process.returncode == 0, stderr
-    assert list(folder.iterdir()) == []
-    return [json.loads(line) for line in stdout.splitlines()]
+    return json_output([*program, *arguments, "--json"], folder, timeout_s)
 
 
 benchmark = partial(bench, program=BENCHMARKS)
@@ -126,6 +112,14 @@ def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:
     assert report.keys() >= FIGURES | {"server_rss_bytes", "floor", "ratio"}
     assert report["floor"].keys() == {"name", "messages_per_second"}
     assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
+    assert report["details"]["vchannels_to_one"] > 0
+
+
+def test_append_measures_messages_with_keys(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--messages", "20000", "--vchannels", "4", "--keys")
+
+    assert report["settings"]["keys"]
+    assert report["details"]["vchannels_to_one"] > 0
 
 
 def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
@@ -259,7 +253,7 @@ def test_the_stages_of_lone_operations_add_up(tmp_path: Path) -> None:
 
 def test_a_checkout_is_compared_with_a_commit_by_turns(tmp_path: Path) -> None:
     limits = ("--pairs", "1", "--min-rate", "0", "--max-latency", "1000000")
-    [report] = benchmark(tmp_path, "compare", "HEAD", "latency", *limits)
+    [report] = benchmark(tmp_path, "compare", "HEAD", "latency --messages 500", *limits)
 
     assert report["settings"] == {"commit": "HEAD", "pairs": 1}
     for figure in ("messages_per_second", "p50_us"):
@@ -286,7 +280,7 @@ def test_a_comparison_is_of_medians_over_pairs_and_names_what_misses_its_limit()
 def test_a_benchmark_is_run_by_the_program_that_a_tree_has_it_in() -> None:
     assert program_of(ROOT, "channels", of="this checkout")[:2] == ("-m", "benchmarks")
     assert program_of(ROOT, "txn", of="this checkout")[:2] == ("-m", "benchmarks")
-    assert program_of(ROOT, "latency", of="this checkout")[-1] == "bench"
+    assert program_of(ROOT, "latency", of="this checkout")[-2:] == ("bench", "latency")
     with pytest.raises(CommandError, match="'b2ad59b' has no benchmark 'charm'"):
         program_of(ROOT, "charm", of="'b2ad59b'")
 
@@ -412,8 +406,7 @@ def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Pat
 
 
 def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path) -> None:
-    # The server answers few of these requests a second, and the CPU time of a process counts in units of 10 ms.
-    [report] = benchmark(tmp_path, "security", "--attack", "malformed-http", "--seconds", "3", "--rounds", "1")
+    [report] = benchmark(tmp_path, "security", "--attack", "malformed-http", "--seconds", "2", "--rounds", "1")
 
     assert report["name"] == "security attack malformed-http"
     assert report["floor"].keys() == {"name", "messages_per_second"}

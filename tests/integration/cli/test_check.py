@@ -16,6 +16,7 @@ import pytest
 from tidelog import AsyncClient
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import CheckCode
+from tidelog_cli.metrics_text import samples
 from tidelog_testing.servers.commands import COMMAND, run_command
 from tidelog_testing.servers.processes import ServerProcess
 
@@ -50,6 +51,19 @@ def test_a_healthy_server_passes_and_an_absent_one_is_critical(
     assert check(None, *arguments, "--timeout", "1")[0] == CheckCode.CRITICAL
 
 
+@pytest.mark.parametrize("command", ["health", "ready", "disk"])
+def test_a_check_over_http_refuses_the_address_of_another_server(server: ServerProcess, command: str) -> None:
+    places = {"TIDELOG_HTTP_ENDPOINT": server.http}
+    done = run_command(["--endpoint", NOWHERE, "check", command], environment=places)
+    assert (done.returncode, b"--endpoint is the address of gRPC: pass --http" in done.stderr) == (2, True)
+    both = ["--endpoint", NOWHERE, "check", "ready", "--http", server.http]
+    assert run_command(both, environment=places).returncode == CheckCode.OK
+
+
+def test_an_absent_server_is_named() -> None:
+    assert check(None, "ready")[1]["text"].startswith(f"no response: {NOWHERE}: ")
+
+
 def test_a_disk_that_fills_up_is_noticed(server: ServerProcess) -> None:
     assert check(server, "disk", "--warning-gib", "1e9", "--critical-gib", "0")[0] == CheckCode.WARNING
     assert check(server, "disk", "--warning-gib", "1e9", "--critical-gib", "1e9")[0] == CheckCode.CRITICAL
@@ -82,6 +96,53 @@ def test_backups_that_are_missing_or_old_are_noticed(server: ServerProcess, tmp_
     [manifest] = folder.glob("*/manifest.json")
     manifest.write_text("{}")
     assert check(None, "backup", str(folder))[0] == CheckCode.CRITICAL
+
+
+@pytest.mark.parametrize("form", [["--prom"], ["-o", "prom"]])
+def test_results_are_metrics_with_the_same_codes(server: ServerProcess, form: list[str]) -> None:
+    async def prepare() -> None:
+        async with AsyncClient(server.grpc) as client:
+            await client.create_channel(group)
+            await client.append(group, [b"x"] * 30)
+            await client.create_group(group, group)
+
+    def measured(*arguments: str, http: str = server.http) -> tuple[int, dict[tuple[str, str], float]]:
+        done = run_command(
+            ["check", *arguments, *form], environment={"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_HTTP_ENDPOINT": http}
+        )
+        found = {(name, labels.get("group", "")): value for name, labels, value in samples(done.stdout.decode())}
+        return done.returncode, found
+
+    group = f"slow-{len(form)}"
+    asyncio.run(prepare())
+    code, found = measured("lag", group, "--max-messages", "35")
+    assert (code, found["tidelog_check_status", group]) == (CheckCode.WARNING, CheckCode.WARNING)
+    assert found["tidelog_check_lag_messages", group] >= 30
+    assert found["tidelog_check_lag_seconds", group] > 0
+    code, found = measured("disk", "--warning-gib", "1e9", "--critical-gib", "1e9")
+    assert (code, found["tidelog_check_status", ""]) == (CheckCode.CRITICAL, CheckCode.CRITICAL)
+    expected = server.metric("tidelog_disk_free_bytes")
+    assert found["tidelog_check_disk_free_bytes", ""] == pytest.approx(expected, rel=0.5)
+    code, found = measured("append")
+    assert (code, found["tidelog_check_status", ""]) == (CheckCode.OK, CheckCode.OK)
+    assert 0 < found["tidelog_check_append_seconds", ""] < 60
+    code, found = measured("ready", http=NOWHERE)
+    assert (code, found) == (CheckCode.CRITICAL, {("tidelog_check_status", ""): CheckCode.CRITICAL})
+
+
+def test_the_forms_of_a_result_are_options(server: ServerProcess) -> None:
+    def printed(*form: str) -> str:
+        done = run_command(["check", "ready", *form], environment={"TIDELOG_HTTP_ENDPOINT": server.http})
+        assert done.returncode == CheckCode.OK, done.stderr
+        return done.stdout.decode()
+
+    assert printed() == printed("-o", "text") == "OK ready: ok\n"
+    assert printed("--json") == printed("-o", "json")
+    assert json.loads(printed("-o", "json")) == {"check": "ready", "status": "ok", "text": "ok"}
+    assert "# TYPE tidelog_check_status gauge\n" in printed("--prom")
+    both = run_command(["check", "ready", "--prom", "--json"])
+    assert (both.returncode, both.stdout) == (CheckCode.UNKNOWN, b"")
+    assert b"pass one of" in both.stderr
 
 
 def test_a_wrong_question_is_unknown_and_not_critical() -> None:

@@ -9,24 +9,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
 import tidelog
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.commands import COMMAND, run_command
+from tidelog_testing.servers.commands import COMMAND, Commands, records
 
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
-    yield server.grpc
-    server.stop()
+COMMANDS = Commands()
+run, succeeds, refused = COMMANDS.run, COMMANDS.succeeds, COMMANDS.refused
 
 
 @pytest.fixture
@@ -34,27 +29,6 @@ def channel(endpoint: str) -> str:
     name = f"c-{uuid.uuid4().hex[:8]}"
     succeeds(endpoint, "channel", "create", name, "--vchannels", "2")
     return name
-
-
-def run(endpoint: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return run_command(arguments, stdin=stdin, environment={"TIDELOG_ENDPOINT": endpoint})
-
-
-def succeeds(endpoint: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == ExitCode.OK, done.stderr.decode()
-    return done.stdout
-
-
-def records(output: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
-
-
-def refused(endpoint: str, code: ExitCode, *arguments: str, stdin: bytes = b"") -> str:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
 
 
 def test_a_channel_is_created_listed_described_and_removed(endpoint: str) -> None:
@@ -69,6 +43,24 @@ def test_a_channel_is_created_listed_described_and_removed(endpoint: str) -> Non
     ]  # fmt: skip
     succeeds(endpoint, "channel", "rm", name, "--yes")
     assert succeeds(endpoint, "channel", "ls", name) == b""
+
+
+def test_patterns_stand_for_channels(endpoint: str) -> None:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    for part in ("eu", "us"):
+        succeeds(endpoint, "channel", "create", f"{name}.{part}")
+        succeeds(endpoint, "append", f"{name}.{part}", stdin=part.encode())
+
+    assert succeeds(endpoint, "scan", f"{name}.*", "-o", "text").split() == [b"eu", b"us"]
+    assert succeeds(endpoint, "tail", "-n", "1", f"{name}.*", "-o", "text").split() == [b"us"]
+    assert succeeds(endpoint, "channel", "ls", f"{name}.?s", "-n").decode().split() == [f"{name}.us"]
+    described = records(succeeds(endpoint, "channel", "describe", f"{name}.us", f"{name}.*"))
+    assert [row["name"] for row in described] == [f"{name}.us/0", f"{name}.eu/0"]
+    for refusing in (("scan",), ("channel", "describe"), ("cluster", "where")):
+        assert "no channel matches the pattern" in refused(endpoint, ExitCode.NOT_FOUND, *refusing, f"{name}x*")
+    assert "regular expressions are not supported" in refused(endpoint, ExitCode.USAGE, "channel", "ls", "(a|b)*")
+    for command in (("broadcast", "send", f"{name}.*", "-m", "x"), ("broadcast", "ack", "1", f"{name}.*")):
+        assert "is a pattern: name each channel" in refused(endpoint, ExitCode.USAGE, *command)
 
 
 def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
@@ -94,9 +86,44 @@ def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
     )
 
 
+def test_vchannels_are_added_and_commands_on_the_channel_follow(endpoint: str) -> None:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    succeeds(endpoint, "channel", "create", name)
+    [sent] = records(succeeds(endpoint, "broadcast", "send", name, "-m", "before"))
+
+    [grown] = records(succeeds(endpoint, "channel", "alter", name, "--vchannels", "3"))
+    assert (grown["vchannels"], sent["tick"] < grown["grown_tick"]) == (3, True)
+    assert records(succeeds(endpoint, "channel", "alter", name, "--vchannels", "3")) == [grown]
+    assert "vchannels are only added" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name, "--vchannels", "2")
+    succeeds(endpoint, "append", f"{name}/2", stdin=b"after\n")
+    assert succeeds(endpoint, "scan", name, f"{name}/2", "-o", "text").decode().split() == ["before", "after"]
+    succeeds(endpoint, "broadcast", "ack", str(sent["broadcast_id"]), name)
+    [status] = records(succeeds(endpoint, "broadcast", "status", str(sent["broadcast_id"])))
+    assert status["missing"] == []
+
+
 @pytest.mark.parametrize(("form", "first"), [("table", "name"), ("json", "["), ("jsonl", "{"), ("text", "c-")])
 def test_every_form_of_output_is_printed(form: str, first: str, endpoint: str, channel: str) -> None:
     assert succeeds(endpoint, "channel", "ls", channel, "-o", form).decode().startswith(first)
+
+
+def test_a_listing_has_the_formats_of_kubectl(endpoint: str, channel: str) -> None:
+    [listed] = records(succeeds(endpoint, "channel", "ls", channel))
+    described = records(succeeds(endpoint, "channel", "describe", channel))
+
+    assert yaml.safe_load(succeeds(endpoint, "channel", "ls", channel, "-o", "yaml")) == [listed]
+    # The watermark rises meanwhile.
+    assert [
+        {**each, "watermark": ""}
+        for each in yaml.safe_load(succeeds(endpoint, "channel", "describe", channel, "-o", "yaml"))
+    ] == [{**each, "watermark": ""} for each in described]
+    assert succeeds(endpoint, "channel", "ls", channel, "-o", "name").decode() == f"{channel}\n"
+    assert succeeds(endpoint, "channel", "describe", channel, "-o", "name").decode().splitlines() == [
+        each["name"] for each in described
+    ]
+    # Without an owner, the table has no such column.
+    assert b"owner" not in succeeds(endpoint, "channel", "ls", channel, "-o", "table")
+    assert b"owner" in succeeds(endpoint, "channel", "ls", channel, "-o", "wide")
 
 
 def test_a_channel_of_one_vchannel_stands_for_it_and_its_full_name_is_told(endpoint: str) -> None:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -17,7 +17,7 @@ from tidelog.testing import start_server
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.root import app
-from tidelog_testing.servers.commands import COMMAND
+from tidelog_testing.servers.commands import COMMAND, records
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +60,6 @@ def succeeds(endpoint: str, *arguments: str) -> str:
     return done.stdout
 
 
-def records(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
-
-
 def refused(endpoint: str, code: ExitCode, *arguments: str) -> str:
     done = run(endpoint, *arguments)
     assert isinstance(done.exception, CommandError), done.exception
@@ -87,6 +83,18 @@ def test_a_group_is_created_listed_and_removed(endpoint: str, channel: str, tick
     succeeds(endpoint, "rm", name, "--yes")
     assert name in refused(endpoint, ExitCode.NOT_FOUND, "rm", name, "--yes")
     assert f"no such group: {name}" in run(endpoint, "rm", name, "--yes", "--ignore-missing").stderr
+
+
+def test_a_pattern_stands_for_the_groups_that_match(endpoint: str, client: Client, channel: str) -> None:
+    stem = f"G{uuid.uuid4().hex[:8]}"
+    for name in (f"{stem}.a", f"{stem}.b", f"{stem}x"):
+        client.create_group(name, channel)
+
+    assert succeeds(endpoint, "ls", f"{stem}.*", "--names").split() == [f"{stem}.a", f"{stem}.b"]
+    described = records(succeeds(endpoint, "describe", f"{stem}x", f"{stem}?*"))
+    assert [each["name"] for each in described] == [f"{stem}x", f"{stem}.a", f"{stem}.b"]
+    assert f"no group matches the pattern '{stem}-*'" in refused(endpoint, ExitCode.NOT_FOUND, "describe", f"{stem}-*")
+    assert "is not a pattern of groups" in refused(endpoint, ExitCode.USAGE, "ls", f"{stem}*|x")
 
 
 def test_a_description_has_lag_members_and_what_was_trimmed(
@@ -132,6 +140,83 @@ def test_a_seek_moves_some_vchannels_or_all(
     assert payloads() == []
     succeeds(endpoint, *one, "-1h")
     assert len(payloads()) == 5
+
+
+def test_a_peek_shows_what_comes_next_on_each_vchannel_and_moves_nothing(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick]
+) -> None:
+    client.append(f"{channel}/1", [b"x", b"y"])
+    succeeds(endpoint, "seek", group, "--vchannel", f"{channel}/0", "--to", f"{ticks[1]}")
+
+    def peeked(*arguments: str) -> list[tuple[str, str]]:
+        return [(row["vchannel"], row["payload"]) for row in records(succeeds(endpoint, "peek", group, *arguments))]
+
+    expected = [(f"{channel}/0", "b"), (f"{channel}/0", "c"), (f"{channel}/1", "x"), (f"{channel}/1", "y")]
+    assert peeked("--max", "2") == expected
+    assert peeked("--max", "2") == expected
+    assert len(peeked()) == 6
+    assert succeeds(endpoint, "peek", group, "-n", "1", "-o", "text") == "b\nx\n"
+    assert client.describe_group(group).positions[f"{channel}/0"].next_tick == ticks[1]
+    client.trim(f"{channel}/0", before=ticks[3])
+    done = run(endpoint, "peek", group)
+    assert [row["payload"] for row in records(done.stdout)] == ["x", "y"]
+    assert f"tidelog group seek {group} --to earliest --vchannel {channel}/0" in done.stderr
+    assert "unknown-group" in refused(endpoint, ExitCode.NOT_FOUND, "peek", "unknown-group")
+
+
+def test_imported_positions_are_those_that_were_exported(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick], tmp_path: Path
+) -> None:
+    client.append(f"{channel}/1", [b"x", b"y"])
+    file = tmp_path / "positions.json"
+
+    def consumed() -> list[bytes]:
+        pages = [client.consume(group, f"{channel}/{index}", commit=True) for index in range(2)]
+        return [message.payload for page in pages for message in page.messages]
+
+    client.seek_group(group, ticks[2], f"{channel}/0")
+    exported = succeeds(endpoint, "export", group)
+    assert json.loads(exported) == {
+        "group": group, "positions": {f"{channel}/0": str(ticks[2]), f"{channel}/1": "0"}
+    }  # fmt: skip
+    assert succeeds(endpoint, "export", group, "--to-file", str(file)) == ""
+    assert file.read_text() == exported
+    messages = consumed()
+    assert messages == [b"c", b"d", b"e", b"x", b"y"]
+    assert consumed() == []
+    rows = records(succeeds(endpoint, "import", group, str(file)))
+    assert [(row["vchannel"], row["next_tick"]) for row in rows] == [
+        (f"{channel}/0", str(ticks[2])), (f"{channel}/1", "1"),
+    ]  # fmt: skip
+    assert consumed() == messages
+    assert CliRunner().invoke(
+        app, ["group", "import", group, "-"], input=exported, env={"TIDELOG_ENDPOINT": endpoint}
+    ).exit_code == ExitCode.OK  # fmt: skip
+    assert consumed() == messages
+
+
+def test_an_import_sets_all_positions_or_none(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick], tmp_path: Path
+) -> None:
+    file = tmp_path / "positions.json"
+
+    def refusal(code: ExitCode, content: object) -> str:
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        return refused(endpoint, code, "import", group, str(file))
+
+    other = client.create_channel(f"{channel}-other").name
+    moved, lacking = {f"{channel}/0": str(ticks[4])}, {f"{other}/0": "0"}
+    assert f"tidelog group create {group} {other} --if-not-exists" in refusal(
+        ExitCode.CONFLICT, {"positions": moved | lacking}
+    )
+    assert "does not exist" in refusal(ExitCode.NOT_FOUND, {"positions": moved | {f"{channel}-none/0": "0"}})
+    beyond = {f"{channel}/1": str(Tick(1 << 62))}
+    assert "above the latest tick" in refusal(ExitCode.CONFLICT, {"positions": moved | beyond})
+    wrong: list[object] = [{"positions": [1]}, {"positions": {f"{channel}/0": "noon"}}, {"positions": {}}]
+    for content in ("", "[]", "{}", *wrong):
+        assert "positions" in refusal(ExitCode.USAGE, content)
+    assert "no-such-file" in refused(endpoint, ExitCode.NOT_FOUND, "import", group, "no-such-file")
+    assert client.describe_group(group).lag_messages == len(ticks)
 
 
 def test_a_seek_to_nowhere_is_refused_and_says_what_there_is(

@@ -6,26 +6,14 @@ command again.
 
 import re
 import shlex
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.commands import run_command
+from tidelog_testing.servers.commands import Commands
 
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
-    yield server.grpc
-    server.stop()
-
-
-def run(endpoint: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return run_command(arguments, environment={"TIDELOG_ENDPOINT": endpoint})
+run = Commands().run
 
 
 def hints_of(text: str) -> list[list[str]]:

@@ -4,57 +4,21 @@ Method: one real server for the module, and each command in a separate process, 
 """
 
 import json
-import subprocess
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tidelog.gazette import FIXED_FRAME_WORD
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.commands import run_command
+from tidelog_testing.servers.commands import Commands, records, run_command
+
+COMMANDS = Commands("journal")
+succeeds, refused = COMMANDS.succeeds, COMMANDS.refused
 
 LINES = b'{"n":1}\n{"n": 2, "text":"\xc3\xa9"}\n' + b"".join(b'{"n":%d}\n' % number for number in range(3, 2_500))
 FIXED = b"".join(
     FIXED_FRAME_WORD + len(body).to_bytes(4, "little") + body for body in (b"", b"\x00\n\xff", b"x" * 100_000, b"\n")
 )
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
-    yield server.grpc
-    server.stop()
-
-
-@pytest.fixture
-def path() -> str:
-    """Return a path of its own for the journals of a test."""
-    return f"cli/{uuid.uuid4().hex[:8]}"
-
-
-def run(endpoint: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return run_command(("journal", *arguments), stdin=stdin, environment={"TIDELOG_ENDPOINT": endpoint})
-
-
-def succeeds(endpoint: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == ExitCode.OK, done.stderr.decode()
-    return done.stdout
-
-
-def refused(endpoint: str, code: ExitCode, *arguments: str, stdin: bytes = b"") -> str:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
-
-
-def records(output: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def test_journals_are_applied_listed_and_removed(endpoint: str, path: str, tmp_path: Path) -> None:

@@ -3,26 +3,16 @@
 Method: one real server for the module, and each command in a separate process, without a terminal.
 """
 
-import json
-import subprocess
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.commands import run_command
+from tidelog_testing.servers.commands import Commands, records
 
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
-    yield server.grpc
-    server.stop()
+COMMANDS = Commands("mailbox")
+run, succeeds, refused = COMMANDS.run, COMMANDS.succeeds, COMMANDS.refused
 
 
 @pytest.fixture
@@ -31,27 +21,6 @@ def jobs(endpoint: str) -> str:
     name = f"cli/{uuid.uuid4().hex[:8]}"
     succeeds(endpoint, "create", name)
     return name
-
-
-def run(endpoint: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return run_command(("mailbox", *arguments), stdin=stdin, environment={"TIDELOG_ENDPOINT": endpoint})
-
-
-def succeeds(endpoint: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == ExitCode.OK, done.stderr.decode()
-    return done.stdout
-
-
-def refused(endpoint: str, code: ExitCode, *arguments: str, stdin: bytes = b"") -> str:
-    done = run(endpoint, *arguments, stdin=stdin)
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
-
-
-def records(output: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def counts(endpoint: str, name: str) -> tuple[int, int, int, int]:

@@ -3,52 +3,13 @@
 Method: one real server for the module, and each command in a separate process, without a terminal.
 """
 
-import json
-import subprocess
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tidelog_cli.exit_codes import ExitCode
-from tidelog_server.commands.bench.server_process import ServerProcess
-from tidelog_testing.servers.commands import run_command
+from tidelog_testing.servers.commands import Commands, records
 
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
-    yield server.grpc
-    server.stop()
-
-
-@pytest.fixture
-def path() -> str:
-    """Return a path of its own for the mailboxes of a test."""
-    return f"cli/{uuid.uuid4().hex[:8]}"
-
-
-def run(endpoint: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return run_command(("mailbox", *arguments), environment={"TIDELOG_ENDPOINT": endpoint})
-
-
-def succeeds(endpoint: str, *arguments: str) -> bytes:
-    done = run(endpoint, *arguments)
-    assert done.returncode == ExitCode.OK, done.stderr.decode()
-    return done.stdout
-
-
-def refused(endpoint: str, code: ExitCode, *arguments: str) -> str:
-    done = run(endpoint, *arguments)
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
-
-
-def records(output: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
+COMMANDS = Commands("mailbox")
+succeeds, refused = COMMANDS.succeeds, COMMANDS.refused
 
 
 def test_a_mailbox_is_created_configured_listed_and_removed(endpoint: str, path: str) -> None:

@@ -6,7 +6,8 @@ from tidelog_server.commands.probes import Severity
 from tidelog_server.commands.probes_etcd import check_etcd
 from tidelog_server.metadata.etcd_connection import EtcdAccess
 from tidelog_testing.servers.certificates import Authority, make_pair
-from tidelog_testing.servers.etcd import EtcdProcess, free_port
+from tidelog_testing.servers.etcd import EtcdProcess
+from tidelog_testing.servers.ports import free_port
 
 
 async def test_an_etcd_tells_its_version_size_and_latency(etcd: EtcdProcess) -> None:

@@ -1,6 +1,7 @@
 """The standard streams of a command and of a server may be closed, full, or unable to show a character.
 
-Method: the command line in processes of its own, started by a shell that closes or redirects its streams.
+Method: the command line in forks whose streams are closed or full; and in processes of its own, started by a shell that
+closes their streams, or with variables that Python reads at its start.
 """
 
 import json
@@ -13,10 +14,10 @@ import pytest
 
 from tidelog import Client
 from tidelog_cli.child_environment import child_environment
-from tidelog_testing.servers.commands import COMMAND
+from tidelog_testing.servers.commands import COMMAND, run_command
 from tidelog_testing.servers.processes import ServerProcess
 
-CLOSED = ["<&-", ">&-", "2>&-", "<&- >&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
+CLOSED = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 _SERVE_WITHOUT_STREAMS = """
 import os, sys
 os.close(0), os.close(2)
@@ -49,13 +50,22 @@ def last_payload(server: ServerProcess) -> bytes:
         return [bytes(payload) for batch in client.scan("orders") for payload in batch.payloads][-1]
 
 
-@pytest.mark.parametrize("closed", CLOSED)
-def test_an_append_with_closed_streams_appends(server: ServerProcess, closed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("closed", CLOSED, ids=str)
+def test_an_append_with_closed_streams_appends(server: ServerProcess, closed: tuple[int, ...], tmp_path: Path) -> None:
     (tmp_path / "input").write_text(f"{closed}\n")
-    done = shell(["append", "orders", "--endpoint", server.grpc, "-i", str(tmp_path / "input")], closed)
+    arguments = ["append", "orders", "--endpoint", server.grpc, "-i", str(tmp_path / "input")]
+    done = run_command(arguments, closed=closed)
 
     assert done.returncode == 0, done.stderr
-    assert last_payload(server) == closed.encode()
+    assert last_payload(server) == str(closed).encode()
+
+
+def test_an_append_of_a_program_that_starts_without_streams_appends(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("none of three\n")
+    arguments = ["append", "orders", "--endpoint", server.grpc, "-i", str(tmp_path / "input")]
+
+    assert shell(arguments, "<&- >&- 2>&-").returncode == 0
+    assert last_payload(server) == b"none of three"
 
 
 def test_an_append_from_a_pipe_with_closed_stderr_appends(server: ServerProcess) -> None:
@@ -63,16 +73,15 @@ def test_an_append_from_a_pipe_with_closed_stderr_appends(server: ServerProcess)
     assert last_payload(server) == b"from a pipe"
 
 
-@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [(0,), (2,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["version"], 0), (["channel", "ls"], 0), (["scan", "nowhere"], 3), (["no-such-command"], 2), (["check"], 3)],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else str(each),
+    ("command", "code"),
+    [("version", 0), ("channel ls", 0), ("scan nowhere", 3), ("no-such-command", 2), ("check", 3)],
 )
 def test_closed_streams_change_no_exit_code(
-    server: ServerProcess, arguments: list[str], code: int, closed: str
+    server: ServerProcess, command: str, code: int, closed: tuple[int, ...]
 ) -> None:
-    done = shell(arguments, closed, environment={"TIDELOG_ENDPOINT": server.grpc})
+    done = run_command(command.split(), environment={"TIDELOG_ENDPOINT": server.grpc}, closed=closed)
 
     assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
 
@@ -88,40 +97,43 @@ def test_a_server_with_closed_streams_serves(tmp_path: Path) -> None:
         assert client.append("orders", [b"x"]).first_tick
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"LANG": "C", "LC_ALL": "C"},
-        {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-        {"PYTHONIOENCODING": "ascii"},
-        {"PYTHONIOENCODING": "latin-1"},
-        {"TERM": "dumb"},
-        {"TERM": "no-such-terminal"},
-        {"COLUMNS": "1"},
-        {"COLUMNS": "²", "LINES": "-1", "TERMINAL_WIDTH": "wide"},
-        {"COLUMNS": "99999999999999999999"},
-        {"NO_COLOR": "1", "FORCE_COLOR": "1"},
-        {"TZ": "Nowhere/Else"},
-        {"HOME": "/nonexistent"},
-        {"TIDELOG_QUIET": ""},
-    ],
-    ids=str,
-)
+AT_START = [
+    {"LANG": "C", "LC_ALL": "C"},
+    {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONIOENCODING": "latin-1"},
+    {"TZ": "Nowhere/Else", "HOME": "/nonexistent"},
+]
+LATER = [
+    {"TERM": "dumb"},
+    {"TERM": "no-such-terminal"},
+    {"COLUMNS": "1"},
+    {"COLUMNS": "²", "LINES": "-1", "TERMINAL_WIDTH": "wide"},
+    {"COLUMNS": "99999999999999999999"},
+    {"NO_COLOR": "1", "FORCE_COLOR": "1"},
+    {"TIDELOG_QUIET": ""},
+]
+
+
+@pytest.mark.parametrize("environment", [*AT_START, *LATER], ids=str)
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_a_name_is_printed_on_every_terminal(server: ServerProcess, environment: dict[str, str], output: str) -> None:
-    done = shell(["mailbox", "ls", "-o", output, "--endpoint", server.grpc], "", environment=environment)
+    arguments = ["mailbox", "ls", "-o", output, "--endpoint", server.grpc]
+    if environment in AT_START:
+        done = shell(arguments, "", environment=environment)
+    else:
+        done = run_command(arguments, environment=environment)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout
     if output == "json":
-        assert [
-            each["name"] for each in json.loads(done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8")))
-        ] == [NAME]
+        text = done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8"))
+        assert [each["name"] for each in json.loads(text)] == [NAME]
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["channel", "ls"], ["--help"]], ids=" ".join)
 def test_a_full_disk_is_one_sentence(server: ServerProcess, arguments: list[str]) -> None:
-    done = shell(arguments, ">/dev/full", environment={"TIDELOG_ENDPOINT": server.grpc})
+    done = run_command(arguments, environment={"TIDELOG_ENDPOINT": server.grpc}, stdout="full")
 
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert b"No space left on device" in done.stderr
@@ -134,12 +146,12 @@ def test_a_fetch_that_cannot_print_releases_what_it_leased(server: ServerProcess
             client.mailbox("jobs").send(body)
     arguments = ["mailbox", "fetch", "jobs", "-n", "3", "--lease", "1h", "--endpoint", server.grpc, "-o"]
     for output in ("table", "json", "jsonl", "text"):
-        done = shell([*arguments, output], ">/dev/full")
+        done = run_command([*arguments, output], stdout="full")
         assert (done.returncode, b"No space left on device" in done.stderr) == (1, True), done.stderr
         with Client(server.grpc) as client:
             counts = client.mailbox("jobs").counts()
         assert (counts.available, counts.leased) == (3, 0), output
-    assert len(shell([*arguments, "jsonl"], "").stdout.splitlines()) == 3
+    assert len(run_command([*arguments, "jsonl"]).stdout.splitlines()) == 3
 
 
 def test_a_fetch_prints_markup_and_control_characters_before_it_leases_more(server: ServerProcess) -> None:
@@ -147,7 +159,7 @@ def test_a_fetch_prints_markup_and_control_characters_before_it_leases_more(serv
         client.mailboxes.create("markup")
         for body in (b"[/x]", b"[error]", b"jobs[eu]"):
             client.mailbox("markup").send(body)
-    done = shell(["mailbox", "fetch", "markup", "-n", "3", "-o", "table", "--endpoint", server.grpc], "")
+    done = run_command(["mailbox", "fetch", "markup", "-n", "3", "-o", "table", "--endpoint", server.grpc])
 
     assert done.returncode == 0, done.stderr
     for text in (b"[/x]", b"[error]", b"jobs[eu]"):

@@ -6,8 +6,10 @@ exact as a 64-bit float.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -159,6 +161,32 @@ def test_a_scan_into_a_pipe_draws_nothing_between_the_rows_of_its_reader(world: 
 
     assert len(values_of(printed)) == _MESSAGES
     assert shown == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["append {other} -i {large}", "append {other} -i {large} --txn", "mailbox send {mailbox} -i {large}"]
+)
+def test_an_append_of_a_file_draws_its_size_the_rate_and_the_time_left(
+    command: str, world: World, tmp_path: Path
+) -> None:
+    # Several chunks, as a rate is that between two.
+    large = tmp_path / "large"
+    large.write_bytes((b"x" * 999 + b"\n") * 2_000)
+
+    _, shown = started({**world, "large": str(large)}, command, "file")
+
+    assert re.search(r"2,000 messages .*2\.0/2\.0 MB.*\d \w?B/s.*\d:\d\d:\d\d", shown), shown
+
+
+def test_an_append_of_a_pipe_draws_what_was_sent(world: World, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(pipe.write_bytes, b"a\nb\n")
+        _, shown = started({**world, "pipe": str(pipe)}, "append {other} -i {pipe}", "file")
+        written.result()
+
+    assert re.search(r"appending 2 messages, 0.0 MB", shown), shown
 
 
 def test_ids_are_texts_that_the_commands_take_again(world: World) -> None:

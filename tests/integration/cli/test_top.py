@@ -5,15 +5,18 @@ import io
 import json
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from tidelog import AsyncClient
-from tidelog_cli.commands.top import Sample, parse, picture, quantile_s, record
+from tidelog_cli import http_probe
+from tidelog_cli.commands.top import Sample, metrics_of, parse, picture, quantile_s, record
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.root import app
-from tidelog_testing.servers.etcd import free_port
+from tidelog_server.rpc.services.cluster import METRICS_PART_BYTES
+from tidelog_testing.servers.ports import free_port
 from tidelog_testing.servers.processes import ServerProcess
 
 TEXT = """# HELP tidelog_append_messages_total Messages acknowledged.
@@ -75,14 +78,41 @@ async def test_it_prints_a_line_for_each_interval(tmp_path: Path) -> None:
             await client.create_channel("orders")
             await client.append("orders", [b"x"] * 7)
             await client.create_group("billing", "orders")
-        variables = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_HTTP_ENDPOINT": server.http}
-        done = await asyncio.to_thread(
-            CliRunner().invoke, app, ["top", "--count", "2", "--interval", "0.1"], env=variables
-        )
-    assert done.exit_code == 0, done.output
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["groups_behind"] for line in lines] == [{"billing": 7}] * 2
-    assert all(line["is_ready"] and line["memory_mib"] > 1 for line in lines)
+        for variables in ({}, {"TIDELOG_HTTP_ENDPOINT": server.http}):
+            done = await asyncio.to_thread(
+                CliRunner().invoke, app, ["top", "--count", "2", "--interval", "0.1"],
+                env={"TIDELOG_ENDPOINT": server.grpc, **variables},
+            )  # fmt: skip
+            assert done.exit_code == 0, done.output
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            assert [line["groups_behind"] for line in lines] == [{"billing": 7}] * 2
+            assert all(line["is_ready"] and line["memory_mib"] > 1 for line in lines)
+
+
+async def test_the_metrics_are_those_of_the_http_endpoint_in_parts_of_a_bounded_size(tmp_path: Path) -> None:
+    names = [f"{'n' * 100}{number}" for number in range(3_000)]
+    with ServerProcess(tmp_path / "data", {"metrics.per_vchannel": "true"}) as server:
+        async with AsyncClient(server.grpc, timeout_s=60.0) as client:
+            await client.create_channels(names, vchannels=2)
+            text = await client.metrics_text()
+        _, by_http = await asyncio.to_thread(http_probe.get, server.http, "/metrics", 60.0)
+    assert len(text) > METRICS_PART_BYTES
+    assert [line.split()[0] for line in text.splitlines() if "vchannel=" in line] == [
+        line.split()[0] for line in by_http.splitlines() if "vchannel=" in line
+    ]
+
+
+async def test_a_server_without_the_call_is_named_with_what_to_do() -> None:
+    # Without any service, it answers as gRPC does for a method that is not there.
+    earlier = grpc.aio.server()
+    port = earlier.add_insecure_port("127.0.0.1:0")
+    await earlier.start()
+    try:
+        async with AsyncClient(f"127.0.0.1:{port}") as client:
+            with pytest.raises(CommandError, match=r"is of an earlier version.*: pass --http"):
+                await metrics_of(client)
+    finally:
+        await earlier.stop(None)
 
 
 def test_without_a_server_it_says_so() -> None:

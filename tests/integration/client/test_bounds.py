@@ -59,13 +59,15 @@ MANY_REQUESTS: Final[dict[str, Callable[[AsyncClient, AsyncDelivery], Awaitable[
 }
 
 
-async def test_the_requests_of_a_call_share_its_timeout(tmp_path: Path) -> None:
-    async def late_s(name: str, client: AsyncClient) -> float:
-        begin_s = time.monotonic()
-        with pytest.raises(TidelogError):
-            await MANY_REQUESTS[name](client, delivery)
-        return time.monotonic() - begin_s - CALL_S
+async def late_s(call: Awaitable[object]) -> float:
+    """Return by how much a call, which must fail, ends after its timeout."""
+    begin_s = time.monotonic()
+    with pytest.raises(TidelogError):
+        await call
+    return time.monotonic() - begin_s - CALL_S
 
+
+async def test_the_requests_of_a_call_share_its_timeout(tmp_path: Path) -> None:
     with breakable_server(tmp_path / "data") as broken:
         async with AsyncExitStack() as stack:
             clients = [
@@ -77,7 +79,8 @@ async def test_the_requests_of_a_call_share_its_timeout(tmp_path: Path) -> None:
                 await client.mailbox("jobs").counts()
             [delivery] = await clients[0].mailbox("jobs").fetch()
             broken.break_off("slow")
-            late_by_s = await asyncio.gather(*map(late_s, MANY_REQUESTS, clients))
+            calls = [call(client, delivery) for call, client in zip(MANY_REQUESTS.values(), clients, strict=True)]
+            late_by_s = await asyncio.gather(*map(late_s, calls))
 
     found = dict(zip(MANY_REQUESTS, late_by_s, strict=True))
     assert late(found, LATE_S) == {}, f"a second late: {late(found, 1.0)}"
@@ -97,13 +100,6 @@ CLUSTER_CALLS: Final[dict[str, Callable[[AsyncCluster], Awaitable[object]]]] = {
 
 async def test_the_requests_of_a_call_of_a_cluster_share_its_timeout(tmp_path: Path) -> None:
     """To find the owner takes one request, and the call another."""
-
-    async def late_s(name: str, cluster: AsyncCluster) -> float:
-        begin_s = time.monotonic()
-        with pytest.raises(TidelogError):
-            await CLUSTER_CALLS[name](cluster)
-        return time.monotonic() - begin_s - CALL_S
-
     with breakable_server(tmp_path / "data") as broken:
         async with AsyncExitStack() as stack:
             clusters = [
@@ -115,7 +111,8 @@ async def test_the_requests_of_a_call_of_a_cluster_share_its_timeout(tmp_path: P
             for cluster in clusters:
                 await cluster.allocate_ticks()
             broken.break_off("slow")
-            late_by_s = await asyncio.gather(*map(late_s, CLUSTER_CALLS, clusters))
+            calls = [call(cluster) for call, cluster in zip(CLUSTER_CALLS.values(), clusters, strict=True)]
+            late_by_s = await asyncio.gather(*map(late_s, calls))
 
     found = dict(zip(CLUSTER_CALLS, late_by_s, strict=True))
     assert late(found, LATE_S) == {}, f"a second late: {late(found, 1.0)}"

@@ -7,216 +7,20 @@ message of each vchannel; then all of it is compared with the log.
 Promises of docs/reference/guarantees.md: G10, G13.
 """
 
-import asyncio
 import contextlib
-import json
-import subprocess
-from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from tidelog import AsyncClient, AsyncCluster, At, Batch, Client, GroupFencedError, ReaderEvent
-from tidelog.msgstream import AsyncMsgStream, AsyncRmqMsgStreamFactory, TsMsg
-from tidelog.rocksmq import AsyncRocksMQ
-from tidelog_cli.child_environment import child_environment
-from tidelog_testing.loads.outage import AWAY, END, InterruptedServer, Log, Writers
-from tidelog_testing.servers.commands import COMMAND
-
-CHANNEL = "orders"
-VCHANNELS = ["orders/0", "orders/1"]
-IN_TIME_S = 40.0
-
-
-class Notes:
-    """What one reader got.
-
-    Attributes:
-        messages: By vchannel, in the order in which they came.
-        events: States of the reader, in order.
-        has_begun: Set once it has something.
-        is_done: Set once it has the last message of each vchannel.
-    """
-
-    def __init__(self, vchannels: Iterable[str] = VCHANNELS) -> None:
-        self.messages: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
-        self.events: list[str] = []
-        self.has_begun = asyncio.Event()
-        self.is_done = asyncio.Event()
-        self._left = set(vchannels)
-        self._loop = asyncio.get_running_loop()
-
-    def take(self, vchannel: str, ticks: Iterable[int], payloads: Iterable[bytes]) -> bool:
-        """Note messages, from any thread; return whether it is done."""
-        self.messages[vchannel] += zip(ticks, payloads, strict=True)
-        if self.messages[vchannel][-1][1] == END:
-            self._left.discard(vchannel)
-        self._loop.call_soon_threadsafe(self.has_begun.set)
-        if not self._left:
-            self._loop.call_soon_threadsafe(self.is_done.set)
-        return not self._left
-
-    def batch(self, batch: Batch) -> bool:
-        """Note a batch."""
-        return self.take(batch.vchannel, batch.ticks, batch.payloads)
-
-    def event(self, event: ReaderEvent) -> None:
-        """Note an event."""
-        self.events.append(event.state)
-
-
-async def merged_scan(client: AsyncClient, notes: Notes) -> None:
-    async with client.scan(VCHANNELS, until=At.follow(), on_event=notes.event) as scan:
-        async for batch in scan:
-            if notes.batch(batch):
-                return
-
-
-async def scan_of_a_channel_of_a_cluster(client: AsyncClient, notes: Notes) -> None:
-    async with AsyncCluster(client.endpoint) as cluster:
-        channel = await cluster.channel(CHANNEL)
-        async for batch in channel.scan(until=At.follow(), on_event=notes.event):
-            if notes.batch(batch):
-                return
-
-
-async def synchronous_tail(client: AsyncClient, notes: Notes) -> None:
-    def follow() -> None:
-        with Client(client.endpoint) as other:
-            for batch in other.tail(CHANNEL, start=At.earliest(), on_event=notes.event):
-                if notes.batch(batch):
-                    return
-
-    await asyncio.to_thread(follow)
-
-
-async def wal_read(client: AsyncClient, notes: Notes) -> None:
-    async with contextlib.AsyncExitStack() as scanners:
-        for vchannel in VCHANNELS:
-            scanner = client.wal().read(vchannel, message_handler=notes.batch, on_event=notes.event)
-            await scanners.enter_async_context(scanner)
-        await notes.is_done.wait()
-
-
-async def synchronous_wal_read(client: AsyncClient, notes: Notes) -> None:
-    with Client(client.endpoint) as other:
-        scanners = [
-            other.wal().read(vchannel, message_handler=notes.batch, on_event=notes.event) for vchannel in VCHANNELS
-        ]
-        await notes.is_done.wait()
-        for scanner in scanners:
-            await asyncio.to_thread(scanner.close)
-
-
-async def consumer(client: AsyncClient, notes: Notes) -> None:
-    async with client.consumer("by-hand", CHANNEL, auto_commit=False, on_event=notes.event) as member:
-        async for batch in member:
-            is_done = notes.batch(batch)
-            with contextlib.suppress(GroupFencedError):
-                # The restarted server knows nothing of the member's hold, and delivers the batch again.
-                await member.commit()
-            if is_done:
-                return
-
-
-async def synchronous_consumer(client: AsyncClient, notes: Notes) -> None:
-    def consume() -> None:
-        with Client(client.endpoint) as other, other.consumer("by-itself", CHANNEL, on_event=notes.event) as member:
-            for batch in member:
-                if notes.batch(batch):
-                    return
-
-    await asyncio.to_thread(consume)
-
-
-async def rocksmq(client: AsyncClient, notes: Notes) -> None:
-    mq = AsyncRocksMQ(client, on_event=notes.event)
-    await mq.create_consumer_group("queue-readers", "queue")
-    is_done = False
-    while not is_done:
-        await mq.wait("queue-readers", "queue")
-        if messages := await mq.consume("queue-readers", "queue", 100):
-            is_done = notes.take("queue/0", [each.msg_id for each in messages], [each.payload for each in messages])
-
-
-class Raw(TsMsg):
-    """A message whose body is the payload."""
-
-    payload: bytes = b""
-
-    @classmethod
-    def unmarshal(cls, data: bytes, msg_type: int) -> "Raw":
-        message = cls(type=msg_type)
-        message.payload = data
-        return message
-
-    @classmethod
-    def of(cls, data: object) -> "Raw":
-        assert isinstance(data, bytes)
-        return cls.unmarshal(data, 0)
-
-    def marshal(self) -> bytes:
-        return self.payload
-
-
-async def plain_message_stream(client: AsyncClient, notes: Notes) -> None:
-    async with AsyncRmqMsgStreamFactory(client, on_event=notes.event).new_msg_stream() as stream:
-        await consume_packs(stream, "plain", notes)
-
-
-async def time_tick_message_stream(client: AsyncClient, notes: Notes) -> None:
-    async with AsyncRmqMsgStreamFactory(client, on_event=notes.event).new_tt_msg_stream() as stream:
-        await consume_packs(stream, "by-time", notes)
-
-
-async def consume_packs(stream: AsyncMsgStream, sub_name: str, notes: Notes) -> None:
-    stream.dispatcher.add_msg_template(0, Raw.of)
-    await stream.as_consumer(VCHANNELS, sub_name)
-    is_done = False
-    while not is_done:
-        for message in (await stream.consume()).msgs:
-            assert isinstance(message, Raw)
-            assert message.position is not None
-            is_done = notes.take(message.position.channel_name, [message.position.timestamp], [message.payload])
-
-
-async def tail_of_the_command_line(client: AsyncClient, notes: Notes) -> None:
-    command = [*COMMAND, "tail", "-f", CHANNEL, "-n", "1000000", "-o", "jsonl", "--endpoint", client.endpoint]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment()
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        async for line in process.stdout:
-            message = json.loads(line)
-            if notes.take(message["vchannel"], [int(message["tick"])], [message["payload"].encode()]):
-                break
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        errors = (await process.stderr.read()).decode()
-        notes.events += ["waiting"] * ("waits for the server" in errors) + ["connected"] * ("connected again" in errors)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-READERS: Mapping[str, Callable[[AsyncClient, Notes], Coroutine[None, None, None]]] = {
-    reader.__name__: reader
-    for reader in (
-        merged_scan, scan_of_a_channel_of_a_cluster, synchronous_tail, wal_read, synchronous_wal_read, consumer,
-        synchronous_consumer, rocksmq, plain_message_stream, time_tick_message_stream, tail_of_the_command_line,
-    )
-}  # fmt: skip
-AT_LEAST_ONCE = {"consumer", "synchronous_consumer"}
-"""What these had not committed when the server went away may come again."""
+from tidelog import AsyncClient, Client
+from tidelog_testing.loads.outage import AWAY, InterruptedServer, Writers
+from tidelog_testing.loads.outage_readers import CHANNEL, VCHANNELS, Server, wrong_after
 
 
 @AWAY
 async def test_readers_and_writers_with_default_settings_go_on_when_the_server_was_away(
     tmp_path: Path, away_s: float
 ) -> None:
-    with InterruptedServer(tmp_path / "log") as server:
+    with InterruptedServer(tmp_path / "log") as server, Client(server.grpc) as twin:
         async with (
             AsyncClient(server.grpc) as client,
             AsyncClient(server.grpc) as writing,
@@ -224,49 +28,10 @@ async def test_readers_and_writers_with_default_settings_go_on_when_the_server_w
         ):
             await client.create_channel(CHANNEL, vchannels=2)
             await client.create_channel("queue")
-            writers = [await running.enter_async_context(Writers(writing, names)) for names in (VCHANNELS, ["queue/0"])]
-            notes = {name: Notes(["queue/0"] if name == "rocksmq" else VCHANNELS) for name in READERS}
-            reading = {name: asyncio.create_task(read(client, notes[name])) for name, read in READERS.items()}
-            async with asyncio.timeout(IN_TIME_S):
-                await asyncio.gather(*(begun(reading[name], notes[name]) for name in READERS))
-                await asyncio.gather(*(each.wrote_some() for each in writers))
-
-            await server.away(away_s)
-
-            await asyncio.gather(*(each.wrote_some() for each in writers))
-            log = {**await writers[0].finish(), **await writers[1].finish()}
-            await asyncio.wait(reading.values(), timeout=IN_TIME_S)
-            found = {name: difference(name, reading[name], notes[name], log) for name in READERS}
-            for task in reading.values():
-                task.cancel()
-
-    wrong = [f"{name} {what}" for name, what in found.items() if what]
+            writers = {
+                channel: await running.enter_async_context(Writers(writing, names))
+                for channel, names in ((CHANNEL, VCHANNELS), ("queue", ["queue/0"]))
+            }
+            source = Server(client, twin, [server.grpc])
+            wrong = await wrong_after(source, writers, partial(server.away, away_s))
     assert not wrong, "\n".join(wrong)
-
-
-async def begun(reading: asyncio.Task[None], notes: Notes) -> None:
-    """Return once a reader has something. Raises why it has ended."""
-    waiting = asyncio.create_task(notes.has_begun.wait())
-    await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
-    if reading.done():
-        waiting.cancel()
-        reading.result()
-
-
-def difference(name: str, reading: asyncio.Task[None], notes: Notes, log: Log) -> str:
-    """Return what is wrong with a reader; nothing for nothing."""
-    if not reading.done():
-        return f"has not ended, after {sum(map(len, notes.messages.values()))} messages and {notes.events}"
-    if reading.exception() is not None:
-        return f"ended with {reading.exception()!r}"
-    if notes.events[0] != "connected" and name != "tail_of_the_command_line":
-        return f"began with {notes.events[0]}"
-    # What a queue has under way may be answered within its own time.
-    if ("waiting" not in notes.events and name != "rocksmq") or notes.events[-1] != "connected":
-        return f"reported {notes.events}"
-    for vchannel, messages in notes.messages.items():
-        got = list(dict.fromkeys(messages)) if name in AT_LEAST_ONCE else messages
-        if got != list(log[vchannel]):
-            lost = [message for message in log[vchannel] if message not in got]
-            return f"lost {lost} of {vchannel}, and got {len(got)} messages of {len(log[vchannel])}"
-    return ""

@@ -6,6 +6,8 @@ Promises of docs/reference/guarantees.md: G10, G13.
 """
 
 import asyncio
+import itertools
+import statistics
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -170,7 +172,7 @@ async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:
             with pytest.raises(tidelog.AppendUnknownError, match=f"within {timeout_s:.1f} s"):
                 await append
             assert time.monotonic() - begin_s >= timeout_s
-        assert not client._session().appends._pipeline._timer
+        assert not client._session().appends.pipeline._timer
         proxy.passes.set()
 
 
@@ -189,30 +191,6 @@ async def test_a_producer_without_numbers_that_lost_an_answer_stops_and_sends_no
             await producer.send(b"third")
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert b"third" not in stored
-
-
-async def test_a_producer_sends_on_through_every_cut_and_each_message_is_there_once() -> None:
-    async with cut_off_client() as (client, proxy, direct):
-        expected = [b"%d" % i for i in range(2_000)]
-        seen = 0
-        async with (
-            direct.tail("orders/0") as tail,
-            client.producer("orders/0", linger_s=0, max_batch_bytes=200) as producer,
-        ):
-            for begin in range(0, len(expected), 200):
-                await (await producer.send(expected[begin]))
-                # From now on messages reach the server, but no answer comes back.
-                proxy.answers_pass.clear()
-                await producer.send_many(expected[begin + 1 : begin + 200])
-                while seen <= begin + 1:
-                    seen += len(await asyncio.wait_for(anext(tail), 60))
-                proxy.cut()
-            await producer.flush()
-            ticket = await producer.send(b"last")
-            assert (await ticket).duplicate is False
-
-        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
-        assert stored == [*expected, b"last"]
 
 
 async def test_a_ticket_tells_where_a_message_is_whose_first_answer_was_lost() -> None:
@@ -328,30 +306,6 @@ async def test_a_commit_that_ran_out_of_time_may_be_asked_again() -> None:
         assert [batch.payloads async for batch in direct.scan("orders/1")] == [[b"once"]]
 
 
-async def test_what_is_too_large_for_the_server_harms_nothing_else_on_its_stream() -> None:
-    running = await asyncio.to_thread(start_server)
-    try:
-        async with AsyncClient(running.endpoint) as client:
-            await client.create_channel("orders")
-            async with client.producer("orders", linger_s=0) as beside:
-                for _ in range(50):
-                    await beside.send(b"small")
-                txn = client.txn()
-                # One message, because several would be sent in several batches.
-                await txn.append("orders", b"x" * 8_000_000)
-                large = client.producer("orders", max_batch_bytes=8 << 20, linger_s=0)
-                ticket = await large.send(b"x" * 8_000_000)
-                for _ in range(50):
-                    await beside.send(b"small")
-                for refused in (txn.commit(), ticket):
-                    with pytest.raises(tidelog.InvalidRequestError, match="the server takes at most"):
-                        await refused
-            stored = [payload async for batch in client.scan("orders") for payload in batch.payloads]
-            assert stored == [b"small"] * 100
-    finally:
-        await asyncio.to_thread(running.stop)
-
-
 async def test_a_commit_that_may_be_there_stays_unsettled_while_the_server_cannot_be_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -386,3 +340,21 @@ async def test_a_commit_that_may_be_there_stays_unsettled_while_the_server_canno
                     continue
         assert result is not None
         assert [len(batch) async for batch in direct.scan("orders/0")] == [1]
+
+
+async def test_a_client_that_waits_long_for_a_server_still_tries_to_connect_twice_a_second() -> None:
+    # Accepts connections and closes them at once, as one attempt after the other fails.
+    attempts_s: list[float] = []
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts_s.append(time.monotonic())
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        async with AsyncClient(f"127.0.0.1:{port}", connect_timeout_s=20.0) as client:
+            with pytest.raises(tidelog.DeadlineError):
+                await client.append("orders/0", b"1", timeout_s=8.0)
+    pauses_s = [after - before for before, after in itertools.pairwise(attempts_s)]
+    # Half a second, and gRPC adds a fifth at random: a server that starts meanwhile is found within that time.
+    assert statistics.median(pauses_s[-4:]) < 0.9

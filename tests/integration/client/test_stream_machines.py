@@ -19,10 +19,11 @@ import pytest
 from tidelog import AsyncClient, InvalidRequestError, TidelogError
 from tidelog.testing import start_server
 from tidelog_testing.faults.broken_servers import Way, breakable_server
-from tidelog_testing.faults.cut_proxy import Proxy
+from tidelog_testing.faults.cut_proxy import Proxy, proxied_server
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.loads.outage import InterruptedServer
 from tidelog_testing.parts.stream_machines import MACHINES, Commits, Machine, Outcome
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess
 
 LATE_S = 10.0
@@ -32,18 +33,10 @@ every_machine = pytest.mark.parametrize("kind", MACHINES)
 @asynccontextmanager
 async def behind_proxy(kind: type[Machine]) -> AsyncIterator[tuple[Machine, Proxy, AsyncClient]]:
     """Yield a machine behind a proxy that cuts, the proxy, and a client with a direct connection."""
-    running = await asyncio.to_thread(start_server)
-    proxy = Proxy(running.endpoint)
-    listener = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    try:
-        async with AsyncClient(running.endpoint) as direct:
-            await kind.prepare(direct)
-            async with kind(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}") as machine:
-                yield machine, proxy, direct
-    finally:
-        listener.close()
-        await proxy.aclose()
-        await asyncio.to_thread(running.stop)
+    async with proxied_server() as (endpoint, proxy, direct):
+        await kind.prepare(direct)
+        async with kind(endpoint) as machine:
+            yield machine, proxy, direct
 
 
 async def put(machine: Machine, numbers: Sequence[int]) -> list[Outcome]:
@@ -56,9 +49,7 @@ async def put(machine: Machine, numbers: Sequence[int]) -> list[Outcome]:
 
 
 async def until_stored(machine: Machine, direct: AsyncClient, count: int) -> None:
-    async with asyncio.timeout(30):
-        while len(await machine.stored(direct)) < count:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: machine.stored(direct), lambda found: len(found) >= count)
 
 
 @every_machine

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from tidelog import AsyncClient, AsyncCluster, Retry, UnavailableError
-from tidelog.admin.journal_types import JournalUpsert
+from tidelog.journals.types import JournalUpsert
 from tidelog.testing import start_server
 from tidelog.v1 import journal_service_pb2 as pb
 from tidelog.v1 import journal_service_pb2_grpc

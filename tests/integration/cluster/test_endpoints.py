@@ -17,7 +17,7 @@ import pytest
 
 from tidelog import AsyncCluster, Client, Cluster, UnavailableError
 from tidelog.testing import start_server
-from tidelog_testing.servers.etcd import free_port
+from tidelog_testing.servers.ports import free_port
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 TIMES_S = [0.5, 2.0, 5.0]

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,27 +17,22 @@ import pytest
 import tidelog
 from examples.flights.flights import Flight, lane_of, read_flights
 from tidelog import AsyncClient, At, Message
-from tidelog.testing import server
-from tidelog_testing.documents.examples import page, run_example
+from tidelog.testing import TestServer
+from tidelog_testing.documents.examples import examples_of, output_of, page
+from tidelog_testing.parts.fixtures import client_with
 
 PAGE = page("groups.md")
 LANES = 4
 FLIGHTS = 3_000
+client = client_with(flights=LANES, delays=LANES, alerts=1)
 
 
 @pytest.fixture(scope="module")
 def services() -> SimpleNamespace:
-    """The program of the page, as a module."""
-    return SimpleNamespace(**run_example("groups.md", {}))
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("flights", vchannels=LANES)
-        await client.create_channel("delays", vchannels=LANES)
-        await client.create_channel("alerts")
-        yield client
+    """The first program of the page, as a module."""
+    names: dict[str, Any] = {}
+    exec(compile(examples_of(PAGE)[0], "groups.md", "exec"), names)
+    return SimpleNamespace(**names)
 
 
 async def append_flights(client: AsyncClient, flights: list[Flight]) -> None:
@@ -139,6 +135,11 @@ async def test_delays_of_a_carrier_stay_in_the_order_of_its_flights(
             for flight in flights
             if lane_of(flight.carrier, LANES) == lane
         ]
+
+
+def test_the_example_of_slow_handlers_runs(tidelog_server: TestServer, tmp_path: Path) -> None:
+    _, program = examples_of(PAGE)
+    assert output_of(program, tidelog_server.endpoint, tmp_path) == "b'one' b'two'\n"
 
 
 def test_what_the_page_names_exists() -> None:

@@ -4,36 +4,14 @@ Method: one server; each Python example and command of README.md, the tour and t
 text, as programs and in a shell.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tidelog import Client
 from tidelog.testing import start_server
-from tidelog_cli.child_environment import child_environment
-from tidelog_testing.documents.examples import examples_of, output_of, page
+from tidelog_testing.documents.examples import examples_of, output_of, page, run_commands
 from tidelog_testing.servers.processes import ROOT
 
 PAGES = ("channels.md", "clusters.md", "groups.md", "wal.md", "rocksmq.md")
-# What runs until it is stopped, and what installs.
-LEFT_OUT = ("$ tidelog tail -f", "$ tidelog serve", "$ . .venv", "$ python3 -m venv")
-COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_cli import main; main()' \"$@\"\n"
-
-
-def run_commands(console: str, endpoint: str, folder: Path) -> str:
-    """Run the lines behind ``$`` in a shell, which must succeed without waiting for anybody."""
-    command = folder / "tidelog"
-    command.write_text(COMMAND)
-    command.chmod(0o755)
-    lines = [line[2:] for line in console.splitlines() if line.startswith("$ ") and not line.startswith(LEFT_OUT)]
-    environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
-    environment["PATH"] = f"{folder}:{environment['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{console}\nended with {done.stderr}"
-    return done.stdout
 
 
 def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
@@ -56,7 +34,8 @@ def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
         for program in programs:
             output_of(program, server.endpoint, tmp_path)
         printed = {
-            name: output_of(program, server.endpoint, tmp_path) for name in PAGES for program in examples_of(page(name))
+            name: "".join(output_of(program, server.endpoint, tmp_path) for program in examples_of(page(name)))
+            for name in PAGES
         }
         assert printed["groups.md"].count("minutes") == 2
         with Client(server.endpoint) as client:

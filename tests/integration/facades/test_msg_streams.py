@@ -1,7 +1,6 @@
 """Message streams on a real server: what only a log can show. Method: streams next to the client that they run on."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,21 +16,14 @@ from tidelog.msgstream import (
     SubscriptionPosition,
 )
 from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
-from tidelog.testing import server
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.parts.streams import full_packs, received
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 INTERVAL_MS = 50
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("a", vchannels=6)
-        await client.create_channel("b", vchannels=2)
-        yield client
+client = client_with(a=6, b=2)
 
 
 @pytest.fixture

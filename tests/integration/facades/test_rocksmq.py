@@ -19,14 +19,10 @@ from tidelog.rocksmq import (
     ProducerMessage,
     new_rocksmq,
 )
-from tidelog.testing import server
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        yield client
+client = client_with()
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ Reads are tested in test_wal_read.py.
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 import tidelog
 from tidelog import AsyncClient, AsyncWal, Message, ResourceKey, To
@@ -18,18 +19,13 @@ from tidelog.testing import server
 from tidelog.txn import transaction as _transaction
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess
 
 HOUR = 3_600_000 << 18
 KEY = ResourceKey("schema", "orders")
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        await client.create_channel("payments")
-        yield client
+client = client_with(orders=2, payments=1)
 
 
 @pytest.fixture
@@ -194,6 +190,33 @@ async def test_a_barrier_is_for_all_messages_of_a_call(client: AsyncClient, wal:
     assert await client.list_txns() == []
 
 
+async def test_messages_of_a_channel_are_divided_by_key(client: AsyncClient, wal: AsyncWal) -> None:
+    pairs = [("orders", Message(b"%d" % number, key=b"key-%d" % (number % 5))) for number in range(20)]
+    alone = ("orders", Message(b"alone", key=b"key-0"))
+    responses = [*(await wal.append_messages(pairs)), *(await wal.append_messages([alone]))]
+    async with wal.txn("orders") as txn:
+        await txn.append([message for _, message in pairs])
+    found = {row.tick: row async for batch in client.scan("orders") for row in batch}
+    for response, (_, message) in zip(responses, [*pairs, alone], strict=True):
+        assert response.result is not None
+        row = found[response.result.first_tick]
+        assert (row.payload, row.vchannel) == (message.payload, f"orders/{crc32c(message.key or b'') % 2}")
+    assert [each.txn_id is None for each in responses] == [False] * 20 + [True]
+    by_index = {
+        index: found[tidelog.Tick(part.result.first_tick + place)].payload
+        for part in txn.result.parts
+        for place, index in enumerate(part.indices)
+    }
+    assert by_index == {index: message.payload for index, (_, message) in enumerate(pairs)}
+    assert len(found) == 41
+
+    refused = await wal.append_messages([*pairs, ("orders/0", b"x"), ("payments", b"y")])
+    assert isinstance(refused.first_error, tidelog.InvalidRequestError)
+    assert "'orders' has 2 vchannels, and the call names it and 'orders/0'" in str(refused.first_error)
+    assert [each.error is None for each in refused] == [False] * 21 + [True]
+    assert len([row async for batch in client.scan("orders") for row in batch]) == 41
+
+
 async def append_two(client: AsyncClient) -> None:
     # With a barrier they are staged, so the server knows the transaction.
     responses = await client.wal().append_messages([("orders", b"a"), ("orders", b"b")], barrier_tick=1)
@@ -221,9 +244,7 @@ async def test_messages_whose_transaction_expires_are_appended_in_another(
                 proxy.cut()
                 if is_aborted:
                     await direct.abort_txn(begun[0].txn_id, reason="maintenance")
-                async with asyncio.timeout(60):
-                    while await direct.list_txns():
-                        await asyncio.sleep(0.02)
+                await eventually(direct.list_txns, lambda found: not found)
                 proxy.heal()
                 if is_aborted:
                     with pytest.raises(tidelog.TransactionExpiredError):

@@ -5,7 +5,6 @@ Tests wait for an event of the handler or of the scanner, or for a log that has 
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,17 +13,13 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, AsyncWal, At, Batch, DeliverFilter, Message, Retry, Tick
 from tidelog.read.positions import Start
+from tidelog.read.scan import ScanCore
 from tidelog.testing import server
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 IN_TIME_S = 20
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        yield client
+client = client_with(orders=2)
 
 
 @pytest.fixture
@@ -206,7 +201,7 @@ async def test_a_handler_whose_close_fails_is_told_of(wal: AsyncWal) -> None:
     both = wal.read("orders/0", message_handler=Failing(fails_on=b"a"))
     await both.done.wait()
     assert isinstance(both.error, LookupError)
-    assert "disk full" in both.error.__notes__[0]
+    assert "disk full" in both.error.__notes__[-1]
 
 
 async def test_a_close_waits_for_the_batch_that_the_handler_has(wal: AsyncWal) -> None:
@@ -270,6 +265,7 @@ async def test_nothing_is_read_ahead_while_the_handler_works(client: AsyncClient
     scanner = wal.read("orders/0", message_handler=notes)
     await notes.is_busy.wait()
     scan = scanner._core._scan
+    assert isinstance(scan, ScanCore)
     for _ in range(10):
         await wal.append("orders/0", large)
     # At most one response, of 1 MiB and one batch, in addition to gRPC's own buffers.

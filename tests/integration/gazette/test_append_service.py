@@ -4,28 +4,20 @@ A journal is mapped to a vchannel of an ordinary channel by ``find``, so no jour
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.errors import BufferFullError, ChannelNotFoundError, ClosedError, ProducerStoppedError
 from tidelog.gazette.append_service import AsyncJournalClient
-from tidelog.testing import server
-from tidelog_testing.faults.cut_proxy import cut_off_client
+from tidelog.journals.types import JournalSpec
+from tidelog_testing.parts.fixtures import client_with
+
+client = client_with(one=1, two=1)
 
 
 async def find(journal: str) -> JournalSpec:
     return JournalSpec(journal, channel=journal.partition("/")[0])
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        for channel in ("one", "two"):
-            await client.create_channel(channel)
-        yield client
 
 
 async def frames(client: AsyncClient, vchannel: str) -> list[bytes]:
@@ -46,15 +38,6 @@ async def test_appends_keep_the_order_of_the_calls_and_share_batches(client: Asy
 
     assert await frames(client, "one/0") == expected
     assert result.last_tick == await client.latest_mvcc_tick("one/0")
-
-
-async def test_a_cancelled_wait_harms_no_other(client: AsyncClient) -> None:
-    async with AsyncJournalClient(client, find=find) as journals:
-        append = journals.append("one/journal", b"frame")
-        waiting = asyncio.ensure_future(asyncio.wait_for(append, 0))
-        with pytest.raises(TimeoutError):
-            await waiting
-        assert (await append).first_tick == (await append).last_tick
 
 
 async def test_the_barrier_covers_every_journal_but_one(client: AsyncClient) -> None:
@@ -185,23 +168,3 @@ async def test_a_closed_client_refuses_appends_to_journals_it_knows_and_to_other
 def test_the_memory_must_be_positive() -> None:
     with pytest.raises(ValueError, match="max_pending_bytes is 0, expected 1 or more"):
         AsyncJournalClient(AsyncClient(), find=find, max_pending_bytes=0)
-
-
-async def test_a_batch_whose_answer_is_lost_is_stored_once_and_before_what_follows() -> None:
-    """Invariant I2: a producer that does not number its batches would stop here, or store a batch again too late."""
-    async with cut_off_client() as (client, proxy, direct):
-        journals = AsyncJournalClient(client, find=lambda _: find("orders"))
-        await journals.append("one/journal", b"first")
-        for number in range(5):
-            proxy.answers_pass.clear()
-            lost = journals.append("one/journal", b"lost %d" % number)
-            while (await frames(direct, "orders/0"))[-1] != b"lost %d" % number:
-                await asyncio.sleep(0)
-            behind = journals.append("one/journal", b"behind %d" % number)
-            proxy.cut()
-            await lost
-            await behind
-        await journals.aclose()
-
-        expected = [b"first", *(text % number for number in range(5) for text in (b"lost %d", b"behind %d"))]
-        assert await frames(direct, "orders/0") == expected

@@ -18,14 +18,13 @@ import pytest
 
 from tidelog import AsyncClient, Retry
 from tidelog.errors import BufferFullError, TidelogError
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.consumers import pages
 from tidelog.gazette.consumers.consumer import DEFAULT_PRUNE_HORIZON_S, AsyncConsumer
 from tidelog.gazette.errors import MissingJournalError, UnmarshalError
 from tidelog.gazette.iterators import AsyncReadCommittedIter
-from tidelog.gazette.messages import Envelope
+from tidelog.gazette.messages import AckIntent, Envelope
 from tidelog.gazette.publisher import AsyncPublisher
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.sequencer.core import StepSequencer

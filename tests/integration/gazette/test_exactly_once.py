@@ -3,22 +3,12 @@
 Method: run it as a user does, on both databases.
 """
 
-import os
-import subprocess
-import sys
-
+from tidelog_testing.documents.examples import run_program
 from tidelog_testing.servers.postgres import PostgresProcess
-from tidelog_testing.servers.processes import PYTHON_PATH, ROOT
 
 
 def example(*options: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "examples.exactly_once", "--flights", "4000", "--kills", "2", *options],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), PYTHON_PATH])},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-3_000:]
-    return ran.stdout
+    return run_program("-m", "examples.exactly_once", "--flights", "4000", "--kills", "2", *options).stdout
 
 
 def test_totals_in_sqlite_equal_a_plain_sum() -> None:

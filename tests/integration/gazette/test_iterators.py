@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tidelog import Tick
-from tidelog.admin.journal_types import JournalSpec, JournalUpsert
-from tidelog.admin.labels import LabelSet
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.errors import MissingJournalError, ReplayReaderError, UnknownContentTypeError, UnmarshalError
 from tidelog.gazette.iterators import AsyncReadCommittedIter, AsyncReadUncommittedIter
@@ -17,6 +15,8 @@ from tidelog.gazette.publisher import AsyncPublisher
 from tidelog.gazette.readers import FROM_END, AsyncRetryReader, ReadRequest
 from tidelog.gazette.sequencer import Sequencer, StepSequencer
 from tidelog.gazette.uuids import Flags, get_flags
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalSpec, JournalUpsert
 from tidelog.testing import server
 from tidelog_testing.parts.journal_messages import JSON_LINES, Note, new_note, note, text_of, to
 

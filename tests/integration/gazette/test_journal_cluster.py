@@ -4,37 +4,21 @@ Method: three server processes on a real etcd. Waiting is for a state that must 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
-
-import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncCluster
-from tidelog.admin.journal_types import JournalDelete, JournalUpsert, ListRequest
-from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.journals.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.journals.types import JournalDelete, JournalUpsert, ListRequest
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import cluster_of
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.cluster import ClusterOfProcesses
-from tidelog_testing.servers.etcd import EtcdProcess
 
 WITHIN_S = 40.0
 OTHERS = ListRequest(LabelSelector((LabelTerm("prefix", "some/"),)))
 NAMES = [f"a/topic/part-{number:03}" for number in range(6)]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, etcd: EtcdProcess) -> AsyncIterator[ClusterOfProcesses]:
-    with ClusterOfProcesses(tmp_path, etcd, lease_ttl_s=5, prefix=f"/{tmp_path.name}/") as running:
-        for node_id in ("n1", "n2", "n3"):
-            await asyncio.to_thread(running.start, node_id)
-        yield running
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not await holds():
-            await asyncio.sleep(0.05)
+cluster = cluster_of("n1", "n2", "n3")
 
 
 async def test_any_node_applies_and_owners_collect(cluster: ClusterOfProcesses) -> None:
@@ -62,7 +46,7 @@ async def test_any_node_applies_and_owners_collect(cluster: ClusterOfProcesses) 
         async def is_known_everywhere() -> bool:
             return all([(await each.journals.list()).journals == created for each in (first, second, third)])
 
-        await until(is_known_everywhere)
+        await eventually(is_known_everywhere)
         # Three nodes change one journal; one of them wins, and the others report its revision.
         outcomes = await asyncio.gather(
             *(
@@ -81,7 +65,7 @@ async def test_any_node_applies_and_owners_collect(cluster: ClusterOfProcesses) 
             lists = [(await each.journals.list()).journals for each in (first, second, third)]
             return lists == [()] * 3 and [node.channels for node in counts] == [0] * 3
 
-        await until(is_empty_everywhere)
+        await eventually(is_empty_everywhere)
 
 
 async def test_nodes_take_turns_with_revisions_that_another_node_reported(cluster: ClusterOfProcesses) -> None:
@@ -110,4 +94,4 @@ async def test_an_owner_that_was_away_collects_at_its_start(cluster: ClusterOfPr
             channels = [each.name async for each in client.list_channels(include_system=True)]
             return channels == [created[5].channel]
 
-        await until(is_collected)
+        await eventually(is_collected)

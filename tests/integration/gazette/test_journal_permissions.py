@@ -3,7 +3,6 @@
 Method: a server with authentication, and clients whose tokens have one permission each.
 """
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -11,17 +10,13 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, PermissionDeniedError
-from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert
+from tidelog.journals.types import JournalDelete, JournalSpec, JournalUpsert
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import secured_with
 from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 MINE, THEIRS = "mine/topic/part-000", "theirs/topic/part-000"
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path) as running:
-        yield running
+secured = secured_with()
 
 
 async def created(secured: Secured) -> tuple[JournalSpec, JournalSpec]:

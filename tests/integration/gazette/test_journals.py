@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog.admin.journal_types import JournalChange, JournalDelete, JournalSpec, JournalUpsert, ListRequest
-from tidelog.admin.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.journals.labels import LabelSelector, LabelSet, LabelTerm
+from tidelog.journals.types import JournalChange, JournalDelete, JournalSpec, JournalUpsert, ListRequest
 from tidelog_server.channels.lifecycle import Lifecycle
 from tidelog_server.core.errors import ShutdownError
 from tidelog_testing.oracles.reads import payloads

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from tidelog import AsyncClient, Client
-from tidelog.admin.journal_types import JournalDelete, JournalUpsert, ListRequest, ListResponse
-from tidelog.admin.labels import LabelSet
-from tidelog.admin.selectors import parse_label_selector
 from tidelog.errors import ClosedError
 from tidelog.gazette.errors import GazetteError
+from tidelog.gazette.generated.polled_list import PolledList
 from tidelog.gazette.polled_list import AsyncPolledList
-from tidelog.gazette.sync_reading import PolledList
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.selectors import parse_label_selector
+from tidelog.journals.types import JournalDelete, JournalUpsert, ListRequest, ListResponse
 from tidelog.testing import server, start_server
 
 CLICKS = ListRequest(parse_label_selector("topic=clicks"))
@@ -143,17 +143,13 @@ async def test_a_list_must_be_fetched_first_and_polled_at_a_positive_interval(cl
 
 
 def test_the_synchronous_twin_polls_too() -> None:
-    running = start_server()
-    try:
-        with Client(running.endpoint) as client:
-            client.journals.apply([upsert("clicks/0")])
-            with PolledList(client, 0.01, CLICKS) as partitions:
-                known = partitions.list()
-                assert names(known) == ["clicks/0"]
-                client.journals.apply([upsert("clicks/1")])
-                assert names(partitions.wait_changed(known)) == ["clicks/0", "clicks/1"]
-                with pytest.raises(TimeoutError):
-                    partitions.wait_changed(partitions.list(), timeout_s=0.05)
-                partitions.refresh()
-    finally:
-        running.stop()
+    with start_server() as running, Client(running.endpoint) as client:
+        client.journals.apply([upsert("clicks/0")])
+        with PolledList(client, 0.01, CLICKS) as partitions:
+            known = partitions.list()
+            assert names(known) == ["clicks/0"]
+            client.journals.apply([upsert("clicks/1")])
+            assert names(partitions.wait_changed(known)) == ["clicks/0", "clicks/1"]
+            with pytest.raises(TimeoutError):
+                partitions.wait_changed(partitions.list(), timeout_s=0.05)
+            partitions.refresh()

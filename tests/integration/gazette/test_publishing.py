@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert
-from tidelog.admin.labels import LabelSet
 from tidelog.errors import ChannelNotFoundError, ProducerStoppedError
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.errors import MissingJournalError
+from tidelog.gazette.messages import AckIntent
 from tidelog.gazette.publisher import AsyncPublisher, append_ack_intents, write_ack_intents
 from tidelog.gazette.uuids import Flags, get_clock, get_flags
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalDelete, JournalSpec, JournalUpsert
 from tidelog.testing import server
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.parts.journal_messages import JSON_LINES, note, to

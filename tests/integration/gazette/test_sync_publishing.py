@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from tidelog import Client
-from tidelog.admin.journal_types import JournalDelete, JournalSpec, JournalUpsert
-from tidelog.admin.labels import LabelSet
-from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError
+from tidelog.errors import ClosedError, ProducerStoppedError
 from tidelog.gazette.publisher import Publisher
 from tidelog.gazette.sync_append import Append, JournalClient
 from tidelog.gazette.uuids import Flags, get_clock, get_flags
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalDelete, JournalSpec, JournalUpsert
 from tidelog.testing import start_server
 from tidelog_testing.parts.journal_messages import JSON_LINES, Note, note, to
 
@@ -24,14 +24,10 @@ A, B = "a/journal", "b/journal"
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    running = start_server()
-    try:
-        with Client(running.endpoint) as client:
-            for channel in ("one", "two"):
-                client.create_channel(channel)
-            yield client
-    finally:
-        running.stop()
+    with start_server() as running, Client(running.endpoint) as client:
+        for channel in ("one", "two"):
+            client.create_channel(channel)
+        yield client
 
 
 def find(journal: str) -> JournalSpec:
@@ -40,17 +36,6 @@ def find(journal: str) -> JournalSpec:
 
 def frames(client: Client, channel: str) -> list[bytes]:
     return [payload for batch in client.scan(channel) for payload in batch.payloads]
-
-
-def test_appends_keep_the_order_of_the_calls(client: Client) -> None:
-    expected = [b"%d" % number for number in range(20_000)]
-    with JournalClient(client, find=find) as journals:
-        appends = [journals.append(A, frame) for frame in expected]
-        assert appends[0].result().first_tick < appends[-1].result().last_tick
-        assert appends[-1].done()
-        assert journals.pending_except() == []
-
-    assert frames(client, "one") == expected
 
 
 def test_clocks_are_written_in_rising_order_by_many_threads(client: Client) -> None:
@@ -151,21 +136,6 @@ def test_a_failure_stops_the_journal(client: Client) -> None:
         journals.close()
     with pytest.raises(ClosedError):
         journals.append(B, b"late")
-
-
-def test_memory_is_bounded_and_freed(client: Client) -> None:
-    with JournalClient(client, find=find, max_pending_bytes=10_000) as journals:
-        waited = 0
-        for number in range(2_000):
-            try:
-                journals.append(A, b"%d" % number)
-            except BufferFullError:
-                waited += 1
-                journals.room()
-                journals.append(A, b"%d" % number)
-
-    assert waited > 0
-    assert frames(client, "one") == [b"%d" % number for number in range(2_000)]
 
 
 def test_what_was_not_sent_when_the_block_raised_is_dropped(client: Client) -> None:

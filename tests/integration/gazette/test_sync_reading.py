@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from tidelog import Client
-from tidelog.admin.journal_types import JournalUpsert
-from tidelog.admin.labels import LabelSet
 from tidelog.gazette.errors import MustStartReplayError, UnmarshalError
+from tidelog.gazette.generated.iterators import ReadCommittedIter, ReadUncommittedIter
+from tidelog.gazette.generated.reader import RetryReader
 from tidelog.gazette.publisher import Publisher
 from tidelog.gazette.readers import ReadRequest
 from tidelog.gazette.sequencer import Sequencer, StepSequencer
 from tidelog.gazette.sync_append import JournalClient
-from tidelog.gazette.sync_reading import ReadCommittedIter, ReadUncommittedIter, RetryReader
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalUpsert
 from tidelog.testing import start_server
 from tidelog_testing.parts.journal_messages import JSON_LINES, new_note, note, text_of, to
 
@@ -21,14 +22,10 @@ A = "a/journal"
 
 @pytest.fixture
 def journals() -> Iterator[JournalClient]:
-    running = start_server()
-    try:
-        with Client(running.endpoint) as client:
-            client.journals.apply([JournalUpsert(A, LabelSet.of({"content-type": JSON_LINES}), 0)])
-            with JournalClient(client) as journals:
-                yield journals
-    finally:
-        running.stop()
+    with start_server() as running, Client(running.endpoint) as client:
+        client.journals.apply([JournalUpsert(A, LabelSet.of({"content-type": JSON_LINES}), 0)])
+        with JournalClient(client) as journals:
+            yield journals
 
 
 def transaction(journals: JournalClient, publisher: Publisher, *texts: str) -> None:

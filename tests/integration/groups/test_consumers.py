@@ -6,7 +6,6 @@ Promises of docs/reference/guarantees.md: G32, G33, G35.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,19 +15,14 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncConsumer, At, Batch, Client, PositionCommit
-from tidelog.testing import server
+from tidelog.groups.member_stream import MemberStream
 from tidelog_testing.faults.cut_proxy import cut_off_client
+from tidelog_testing.parts.fixtures import client_with
+from tidelog_testing.parts.waiting import until
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 VCHANNELS = [f"orders/{index}" for index in range(4)]
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=4)
-        await client.create_channel("out")
-        yield client
+client = client_with(orders=4, out=1)
 
 
 async def append_numbers(client: AsyncClient, begin: int, end: int) -> None:
@@ -393,8 +387,13 @@ async def test_poll_returns_what_is_there_and_nothing_if_nothing_comes(client: A
 
 
 @pytest.mark.parametrize("member_id", [None, "a"])
-async def test_a_consumer_joins_once_however_often_it_is_asked(client: AsyncClient, member_id: str | None) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_consumer_joins_once_however_often_it_is_asked(
+    client: AsyncClient, member_id: str | None, exists: bool
+) -> None:
     """Two streams of one member would end each other. Method: count the calls of JoinGroup on the connection."""
+    if exists:
+        await client.create_group("billing")
     connection = client._session().transport.services
     join_group, calls = connection.join_group, []
 
@@ -410,7 +409,8 @@ async def test_a_consumer_joins_once_however_often_it_is_asked(client: AsyncClie
         await consumer.join()
         assert sorted(await take(consumer, 100)) == list(range(100))
         await consumer.commit()
-    assert len(calls) == 1
+    # Where there is no group, the first call is refused.
+    assert len(calls) == (1 if exists else 2)
     assert await lag(client) == 0
     with pytest.raises(tidelog.ClosedError, match="the consumer is closed"):
         await consumer.join()
@@ -519,6 +519,43 @@ async def test_consumers_wait_out_a_restart(tmp_path: Path) -> None:
                 await asyncio.gather(consume(first), consume(second))
                 assert set(seen) == set(range(120))
                 assert sum(count - 1 for count in seen.values()) <= 10 + 20
+
+
+async def test_a_restart_lets_no_batch_come_that_cannot_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, may_join = lasting_port(), asyncio.Event()
+    may_join.set()
+    refused = 0
+    open_call = MemberStream._open
+
+    def open_later(member: MemberStream) -> Any:
+        nonlocal refused
+        if not may_join.is_set():
+            refused += 1
+            raise tidelog.UnavailableError("the member is slower than its scans")
+        return open_call(member)
+
+    monkeypatch.setattr(MemberStream, "_open", open_later)
+    process = ServerProcess(tmp_path / "data", settings)
+    async with AsyncClient(process.grpc, retry=tidelog.Retry(base_s=0.02, cap_s=0.1)) as client:
+        await client.create_channel("orders")
+        await client.append("orders", b"1")
+        async with client.consumer("billing", "orders", auto_commit=False) as consumer:
+            assert (await anext(consumer)).payloads == [b"1"]
+            await consumer.commit()
+            may_join.clear()
+            process.kill()
+            with ServerProcess(tmp_path / "data", settings):
+                async with AsyncClient(process.grpc) as producer:
+                    await producer.append("orders", b"2")
+                following = asyncio.ensure_future(anext(consumer))
+                await until(lambda: refused >= 20)
+                assert not following.done()
+                may_join.set()
+                assert (await following).payloads == [b"2"]
+                await consumer.commit()
+                assert await lag(client) == 0
 
 
 def test_the_synchronous_twin(tmp_path: Path) -> None:

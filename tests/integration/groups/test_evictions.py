@@ -14,11 +14,10 @@ import pytest
 
 from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog.v1 import group_service_pb2 as pb
-from tidelog.v1.group_service_pb2_grpc import GroupServiceStub
 from tidelog_server.app import Server
 from tidelog_server.log.lease_validity import LeaseValidity
 from tidelog_server.runtime.clock import SystemClock
-from tidelog_testing.parts.grpc_calls import Client, Refusal, connected, refused, running_server
+from tidelog_testing.parts.grpc_calls import Refusal, connected, refused, running_server
 
 # Assignments of all of its vchannels have 150 KB.
 CHANNEL = "c" * 127
@@ -36,7 +35,7 @@ FENCED, GROUP, NO_CHANNEL, SHUTDOWN, LOST = (
 async def member_of(server: Server, name: str = "m", **fields: Any) -> AsyncIterator[Any]:
     """Join as a member on a connection of its own, which receives 64 KiB ahead of its reads."""
     async with connected(server, **{"http2.bdp_probe": 0, "http2.lookahead_bytes": 65_536}) as client:
-        call = stub_of(client).JoinGroup()
+        call = client.groups.JoinGroup()
         fields = {"release_within_ms": 3_600_000, "lease_ms": 600_000} | fields
         await call.write(
             pb.JoinGroupRequest(join=pb.JoinGroupStart(group="billing", channels=[CHANNEL], member_id=name, **fields))
@@ -50,12 +49,8 @@ async def member_of(server: Server, name: str = "m", **fields: Any) -> AsyncIter
 async def server() -> AsyncIterator[Server]:
     async with running_server() as server, connected(server) as client:
         await client.create(CHANNEL, vchannels=VCHANNELS)
-        await stub_of(client).CreateGroup(pb.CreateGroupRequest(group="billing", channels=[CHANNEL]))
+        await client.groups.CreateGroup(pb.CreateGroupRequest(group="billing", channels=[CHANNEL]))
         yield server
-
-
-def stub_of(client: Client) -> Any:
-    return GroupServiceStub(client.channel)  # type: ignore[no-untyped-call]  # Generated.
 
 
 async def assigned(call: Any, count: int = VCHANNELS) -> None:
@@ -85,7 +80,7 @@ async def by_takeover(server: Server) -> None:
 
 async def by_destroyed_group(server: Server) -> None:
     async with connected(server) as client:
-        await stub_of(client).DestroyGroup(pb.DestroyGroupRequest(group="billing", force=True))
+        await client.groups.DestroyGroup(pb.DestroyGroupRequest(group="billing", force=True))
 
 
 async def by_destroyed_channel(server: Server) -> None:
@@ -133,7 +128,7 @@ async def test_a_member_that_leaves_while_it_does_not_read_leaves(server: Server
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
     async with connected(server) as client:
-        described = await stub_of(client).DescribeGroup(pb.DescribeGroupRequest(group="billing"))
+        described = await client.groups.DescribeGroup(pb.DescribeGroupRequest(group="billing"))
     assert not described.group.members
 
 

@@ -6,23 +6,14 @@ Promises of docs/reference/guarantees.md: G31, G34, G35.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, GroupDescription, PositionCommit
-from tidelog.testing import server
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog import AsyncClient, At, PositionCommit, Tick
+from tidelog_testing.parts.fixtures import client_with
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        await client.create_channel("payments")
-        yield client
+client = client_with(orders=2, payments=1)
 
 
 async def append(client: AsyncClient, vchannel: str, *payloads: bytes) -> list[int]:
@@ -92,6 +83,37 @@ async def test_one_tick_behind_which_a_group_would_be_on_several_vchannels_is_re
                 await call
         assert (await client.seek_group("billing", after, "orders/0"))["orders/0"].next_tick == tick + 1
     assert [group.name async for group in client.list_groups(channel="orders")] == ["billing"]
+
+
+async def test_a_seek_takes_a_position_of_each_vchannel_and_sets_all_or_none(client: AsyncClient) -> None:
+    await client.create_group("billing", ["orders", "payments"])
+    first, second = await append(client, "orders/0", b"a", b"b"), await append(client, "orders/1", b"c", b"d")
+    async with client.scan("orders") as scan:
+        _ = [batch async for batch in scan]
+
+    moved = await client.seek_group("billing", scan.positions)
+    assert {name: each.next_tick for name, each in moved.items()} == {
+        "orders/0": scan.positions["orders/0"] + 1, "orders/1": scan.positions["orders/1"] + 1,
+    }  # fmt: skip
+    moved = await client.seek_group("billing", {"orders/1": Tick(second[0]), "orders/0": Tick(0)})
+    assert [each.next_tick for each in moved.values()] == [1, second[0] + 1]
+    assert [message.payload for message in (await client.consume("billing", "orders/1")).messages] == [b"d"]
+    assert (await client.seek_group("billing", {"orders/0": Tick(first[0])}))["orders/0"].next_tick == first[0] + 1
+
+    before = (await client.describe_group("billing")).positions
+    await client.trim("orders/0", before=Tick(first[1]))
+    for positions, error in (
+        ({"orders/1": Tick(0), "orders/0": Tick(0)}, tidelog.PositionTrimmedError),
+        ({"orders/1": Tick(0), "orders/0": Tick(1 << 62)}, tidelog.PositionBeyondEndError),
+        ({"orders/1": Tick(0), "orders/2": Tick(0)}, tidelog.ChannelNotFoundError),
+        ({}, ValueError),
+    ):
+        with pytest.raises(error):
+            await client.seek_group("billing", positions)
+    with pytest.raises(ValueError, match="pass the positions only"):
+        await client.seek_group("billing", {"orders/1": Tick(0)}, "orders")
+    after = (await client.describe_group("billing")).positions
+    assert [each.next_tick for each in after.values()] == [each.next_tick for each in before.values()]
 
 
 async def test_creating_again_is_refused_or_adds_what_is_missing(client: AsyncClient) -> None:
@@ -232,38 +254,3 @@ async def test_a_destroyed_channel_takes_its_positions_along(client: AsyncClient
     await client.create_channel("payments")
     again = await client.subscribe_group("billing", "payments")
     assert again.positions["payments/0"].next_tick == 0
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-async def test_groups_survive_restarts_and_crashes(tmp_path: Path, *, is_killed: bool) -> None:
-    settings = lasting_port()
-    with ServerProcess(tmp_path / "data", settings) as process:
-        async with AsyncClient(process.grpc) as client:
-            await client.create_channels(["orders", "gone"], vchannels=2)
-            result = await client.append("orders/0", [b"a", b"b", b"c"])
-            await client.create_group("billing", ["orders", "gone"], start=At.latest())
-            await client.create_group("audit", "orders")
-            await client.create_group("left", "orders")
-            await client.commit_positions([PositionCommit("audit", "orders/0", result.first_tick + 1)])
-            await client.destroy_group("left")
-            await client.destroy_channels(["gone"])
-            before = [await client.describe_group(name) for name in ("audit", "billing")]
-        if is_killed:
-            process.kill()
-        else:
-            process.terminate()
-            assert process.wait() == 0
-    with ServerProcess(tmp_path / "data", settings) as process:
-        async with AsyncClient(process.grpc) as client:
-            assert [group.name async for group in client.list_groups()] == ["audit", "billing"]
-            assert [durable(await client.describe_group(group.name)) for group in before] == list(map(durable, before))
-            # On later subscriptions the group starts by its original policy.
-            await client.create_channel("more")
-            found = await client.subscribe_group("billing", "more")
-            assert found.positions["more/0"].next_tick > result.last_tick
-
-
-def durable(group: GroupDescription) -> list[object]:
-    """Return the parts of a group that a restart must not change."""
-    positions = [(each.vchannel, each.next_tick, each.committed_time_ms) for each in group.positions.values()]
-    return [group.name, group.created_tick, *positions]

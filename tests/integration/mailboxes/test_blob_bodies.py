@@ -18,20 +18,17 @@ import pytest
 from tidelog import AsyncClient, AsyncDelivery, Client, OutgoingMessage
 from tidelog.mailboxes.deliveries import DeliveryFields
 from tidelog.v1 import blob_service_pb2 as blob_pb
-from tidelog.v1 import blob_service_pb2_grpc, mailbox_service_pb2_grpc
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_cli.child_environment import child_environment
-from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import open_backup_folder
-from tidelog_server.backup.restore_to_tick import replay
 from tidelog_server.blobs.store import Blobs
-from tidelog_server.commands.backup import _create
-from tidelog_server.core.limits import MAX_BLOB_BYTES, MIN_BLOB_BODY_BYTES
 from tidelog_server.fold import keeping
 from tidelog_server.fold.calls import Call
-from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.fold_events import FoldEvents
+from tidelog_server.rpc.services.blobs import MAX_BLOB_BYTES
+from tidelog_server.rpc.services.mailboxes.bodies import MIN_BLOB_BODY_BYTES
+from tidelog_testing.parts.backups import restore_until, take
+from tidelog_testing.parts.grpc_calls import Client as Calls
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.commands import COMMAND
 from tidelog_testing.servers.secured import secured_server
@@ -45,11 +42,8 @@ class Mailboxes:
     """A server with the mailboxes ``jobs``, whose dead letters go to ``dead``, and its stubs."""
 
     def __init__(self, server: Server, channel: grpc.aio.Channel) -> None:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        make_blobs: Any = blob_service_pb2_grpc.BlobServiceStub
         self.server = server
-        self.stub = make_stub(channel)
-        self.blob_stub = make_blobs(channel)
+        self.stub, self.blob_stub = Calls(channel).mailboxes, Calls(channel).blobs
 
     @property
     def blobs(self) -> Blobs:
@@ -89,6 +83,17 @@ async def mailboxes(folder: Path) -> AsyncIterator[Mailboxes]:
         running = Mailboxes(server, channel)
         await running.create()
         yield running
+
+
+async def test_messages_of_one_client_stay_in_order_while_the_place_for_blobs_is_made(tmp_path: Path) -> None:
+    """The first large body of a node waits for it."""
+    async with running_server(tmp_path) as server, AsyncClient(server.grpc_endpoint) as client:
+        await client.mailboxes.create("jobs")
+        jobs = client.mailbox("jobs")
+        bodies = [LARGE, b"second", LARGE + b"third", b"fourth"]
+        await asyncio.gather(*map(jobs.send, bodies))
+
+        assert [each.body for each in await jobs.peek(max_messages=4)] == bodies
 
 
 async def test_a_large_body_is_a_blob_until_its_message_is_confirmed(tmp_path: Path) -> None:
@@ -444,17 +449,17 @@ async def test_the_synchronous_client_sends_and_fetches_a_huge_body(tmp_path: Pa
         await asyncio.to_thread(use, at.server.grpc_endpoint)
 
 
+@pytest.mark.not_on_engine(reason="restores a backup")
 async def test_a_restore_to_a_tick_has_a_message_with_its_body_or_neither(tmp_path: Path) -> None:
     backups = open_backup_folder(tmp_path / "backups", create=True)
     async with mailboxes(tmp_path / "log") as at:
         await at.send(b"before")
         [sent] = await at.send(LARGE)
         [later] = await at.send(b"later")
-        manifest = await _create(at.server.grpc_endpoint, backups, RateMeter(0), "hash")
+        manifest = await take(at.server, backups)
     for number, (tick, expected) in enumerate(((sent, [b"before"]), (later - 1, [b"before", LARGE]))):
-        made = tmp_path / f"made{number}"
-        made.mkdir()
-        await replay(backups.data_path(manifest.backup_id), made, tick, RateMeter(0), MailboxHistory(FoldEvents()))
-        async with mailboxes(made) as at:
+        restored = tmp_path / f"restored{number}"
+        await restore_until(backups.data_path(manifest.backup_id), restored, tick)
+        async with mailboxes(restored) as at:
             assert [delivery.body for delivery in await at.fetch()] == expected
             assert list(at.blobs.state.blobs) == ([KEY] if LARGE in expected else [])

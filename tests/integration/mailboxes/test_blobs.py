@@ -23,16 +23,13 @@ from tidelog import (
     PermissionDeniedError,
 )
 from tidelog.v1 import blob_service_pb2 as pb
-from tidelog.v1 import blob_service_pb2_grpc
-from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
-from tidelog_server.backup.folder import open_backup_folder
-from tidelog_server.backup.restore import restore_copy
 from tidelog_server.blobs.events import BlobEvent
 from tidelog_server.blobs.store import Blobs
-from tidelog_server.commands.backup import _create
-from tidelog_server.core.limits import BLOB_CHUNK_BYTES, MAX_BLOB_BYTES
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES
 from tidelog_server.fold import keeping
+from tidelog_server.rpc.services.blobs import MAX_BLOB_BYTES
+from tidelog_testing.parts.grpc_calls import Client as Calls
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.secured import secured_server
 
@@ -67,13 +64,12 @@ async def test_blobs_are_returned_as_stored_once_for_equal_bytes(tmp_path: Path)
             assert await client.blobs.get(key) == await client.blobs.get(old_key) == content
             assert await client.blobs.describe(key) == BlobDescription(len(content), 0, 0)
         with pytest.raises(ValueError, match="md5"):
-            await client.blobs.put(b"", algorithm="md5")  # type: ignore[arg-type]
+            await client.blobs.put(b"", algorithm="md5")  # type: ignore[arg-type]  # the claim
 
 
 async def test_the_answer_states_whether_the_blob_was_stored_before(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = blob_service_pb2_grpc.BlobServiceStub
-        stub = make_stub(channel)
+        stub = Calls(channel).blobs
         for is_created in (True, False):
             parts = [
                 pb.PutBlobRequest(data=b"two "),
@@ -146,18 +142,6 @@ async def test_blobs_and_references_survive_restarts_snapshots_and_trims(
     async with blob_client(tmp_path) as (client, _):
         assert [await client.blobs.get(key) for key in keys] == CONTENTS
         assert [(await client.blobs.describe(key)).references for key in keys] == [5, 1, 1, 1]
-
-
-async def test_a_backup_has_the_blobs(tmp_path: Path) -> None:
-    backups = open_backup_folder(tmp_path / "backups", create=True)
-    async with running_server(tmp_path / "log") as server, AsyncClient(server.grpc_endpoint) as client:
-        keys = [await client.blobs.put(content) for content in CONTENTS]
-        await client.blobs.update_ref_count(keys[1], 3)
-        manifest = await _create(server.grpc_endpoint, backups, RateMeter(0), "hash")
-    restore_copy(backups, manifest, tmp_path / "restored", RateMeter(0))
-    async with blob_client(tmp_path / "restored") as (client, _):
-        assert [await client.blobs.get(key) for key in keys] == CONTENTS
-        assert (await client.blobs.describe(keys[1])).references == 3
 
 
 async def test_too_large_blobs_and_references_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tidelog_server.fold.keeping import LOG_SLACK_BYTES
 from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing
@@ -29,6 +31,7 @@ from tidelog_testing.parts.mailbox_nodes import (
     until,
 )
 
+pytestmark = pytest.mark.not_on_engine(reason="opens a store on RocksDB itself")
 MESSAGES = 200_000
 BODY_BYTES = 1_000
 # Of these, one in each thousand stays.
@@ -86,7 +89,7 @@ async def test_the_log_stays_below_twice_the_messages_and_a_constant(tmp_path: P
         node.mailboxes.shared.budget.shrink(0)
         assert await read(node, log, kept) == bodies_of(kept)
         await asyncio.wait_for(node.mailboxes.housekeeper.keep(log), 60)
-        await until(lambda: not node.mailboxes.housekeeper._wanted)
+        await until(lambda: not node.mailboxes.housekeeper.wanted)
         before, now = content(copied(log.state), log.state.now), log.state.now
     async with mailboxes_on(tmp_path / "log", shared) as node:
         log = await node.mailboxes.open("a")

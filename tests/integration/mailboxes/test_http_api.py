@@ -22,13 +22,14 @@ from openapi_spec_validator import validate
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.app import Server
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_API_REQUEST_BYTES
 from tidelog_server.rpc.web import api
+from tidelog_server.rpc.web.api import MAX_API_REQUEST_BYTES
 from tidelog_server.rpc.web.calls import SERVICE
 from tidelog_server.rpc.web.json_form import fill, to_json
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.http_calls import Answer, requested
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.certificates import Authority
 from tidelog_testing.servers.secured import Secured, secured_server
 
@@ -123,9 +124,7 @@ async def test_every_route_is_documented_and_answers_as_documented(server: Serve
         "AckDeliveries", ODD_NAME, confirmed=[one["lock_id"]], rejected=[{"lock_id": two["lock_id"]}]
     )
     assert acked == {"failures": []}
-    async with asyncio.timeout(20):
-        while (await calls.call("DescribeMailbox", "dead"))["counts"]["available"] == 0:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: calls.call("DescribeMailbox", "dead"), lambda found: found["counts"]["available"] != 0)
     [letter] = (await calls.call("Peek", "dead"))["messages"]
     assert letter["dead_letter"]["mailbox"] == ODD_NAME
     assert (await calls.call("Redrive", "dead")) == {"moved": 1, "total": 1}
@@ -155,16 +154,16 @@ async def test_a_fetch_waits_and_ends_with_its_client(server: Server) -> None:
     head = f"POST /api/v1/mailboxes/jobs/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}"
     writer.write(head.encode() + b"\r\n\r\n" + content)
     await writer.drain()
-    site: Any = server._http._api.__self__  # type: ignore[union-attr]
+    site: Any = server._http._api.__self__  # type: ignore[union-attr]  # it serves
     async with asyncio.timeout(20):
-        while site._api._waits < 2:
+        while site._api._calls.bounds.waits.total < 2:
             await asyncio.sleep(0.01)
         writer.close()
-        while site._api._waits > 1:
+        while site._api._calls.bounds.waits.total > 1:
             await asyncio.sleep(0.01)
     await calls.call("Send", "jobs", messages=[{"body": "one"}])
     assert [each["body"] for each in (await waiting)["deliveries"]] == ["one"]
-    assert site._api._waits == 0
+    assert site._api._calls.bounds.waits.total == 0
 
 
 @pytest.mark.parametrize(
@@ -274,15 +273,10 @@ async def test_a_client_certificate_identifies_a_caller(tmp_path: Path) -> None:
         assert await created(context) == 201
 
 
-def context_of(secured: Secured) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(secured.authority.ca))
-
-
 async def call(secured: Secured, token: str, verb: str, path: str, content: bytes) -> Answer:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return await requested(
-        secured.server.http_endpoint, verb, f"/api/v1/mailboxes{path}", content, headers, tls=context_of(secured)
-    )
+    tls = ssl.create_default_context(cafile=str(secured.authority.ca))
+    return await requested(secured.server.http_endpoint, verb, f"/api/v1/mailboxes{path}", content, headers, tls=tls)
 
 
 MESSAGES = st.builds(

@@ -19,21 +19,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    API_INLINE_BYTES,
-    MAX_API_CALLS,
-    MAX_API_DEPTH,
-    MAX_API_MEMBERS,
-    MAX_API_VALUES,
-    MAX_API_WAITS,
-    MAX_FORM_FIELDS,
-    MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_REQUESTS_PER_S,
-    MAX_MAILBOX_BATCH,
-)
+from tidelog_server.core.limits import API_INLINE_BYTES, MAX_API_CALLS, MAX_HTTP_CONNECTIONS, MAX_MAILBOX_BATCH
+from tidelog_server.rpc.http import MAX_HTTP_REQUESTS_PER_S
 from tidelog_server.rpc.web import json_reader
-from tidelog_server.rpc.web.json_reader import read_json
+from tidelog_server.rpc.web.bounds import MAX_API_WAITS
+from tidelog_server.rpc.web.json_reader import MAX_API_DEPTH, MAX_API_MEMBERS, MAX_API_VALUES, read_json
+from tidelog_server.rpc.web.pandora import MAX_FORM_FIELDS
 from tidelog_testing.loads.malformed_http import attack
+from tidelog_testing.parts.fixtures import secured_with
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.http_calls import Answer, requested
 from tidelog_testing.servers.secured import Secured, secured_server, until
@@ -43,12 +36,7 @@ FORM = "application/x-www-form-urlencoded"
 SOAK_S = float(os.environ.get("TIDELOG_SOAK_HTTP_S", "600"))
 MAX_LOG_BYTES = 1_000_000
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path, mailboxes__http_prefix="/pandora") as running:
-        yield running
+secured = secured_with(mailboxes__http_prefix="/pandora")
 
 
 def tls_of(secured: Secured) -> ssl.SSLContext:
@@ -139,7 +127,7 @@ async def test_one_principal_leaves_calls_and_waits_to_another(secured: Secured)
         for _ in range(MAX_API_WAITS // 2):
             _, writer = await stack.enter_async_context(begun(endpoint, tls, JOBS + "/fetch", len(wait), **headers))
             writer.write(wait)
-        waits = secured.server._rpc.web_calls.bounds.waits  # type: ignore[union-attr]
+        waits = secured.server._rpc.web_calls.bounds.waits  # type: ignore[union-attr]  # it serves
         await until(lambda: waits.total == MAX_API_WAITS // 2)
         refused = await call(secured, one, "POST", JOBS + "/fetch", wait)
         assert refused.status == 429

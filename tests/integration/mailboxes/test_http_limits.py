@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tidelog_server.app import Server
-from tidelog_server.core.limits import MAX_API_CALLS, MAX_API_WAITS, MAX_ARRIVING_PER_ADDRESS
+from tidelog_server.core.limits import MAX_API_CALLS
+from tidelog_server.rpc.web.bounds import MAX_API_WAITS, MAX_ARRIVING_PER_ADDRESS
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.http_calls import Answer, requested
+from tidelog_testing.parts.waiting import until
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 WAIT = b'{"wait_ms": 60000}'
@@ -41,9 +43,7 @@ async def call(server: Server, method: str, path: str, **content: object) -> Ans
 
 
 async def until_calls(server: Server, count: int) -> None:
-    async with asyncio.timeout(30):
-        while server._http._api_calls != count:
-            await asyncio.sleep(0.01)
+    await until(lambda: server._http._api_calls == count)
 
 
 async def status_of(stream: Stream) -> int:

@@ -17,12 +17,12 @@ import pytest
 from tidelog import pandora
 from tidelog.pandora import AckStatus, AsyncHttpClient, InvalidStatusCodeError, NoDataAvailableError
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc
 from tidelog_server.app import Server
 from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS
-from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.fixtures import secured_with
+from tidelog_testing.parts.grpc_calls import Client, running_server
 from tidelog_testing.parts.http_calls import Answer, requested
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import Secured
 
 FIRST = {"sender": "a@local", "receiver": "b@remote", "topic": "text", "clientTime": "2014-06-30T12:00:00Z"}
 FIRST_MID = "995e5df1ea6c7a2b84fc92a83a0dc400ce0ffa54"
@@ -36,6 +36,7 @@ VECTORS = [
     ({**FIRST, "p-server": "Pandora-Default-Server"}, "12d2b0c57d1f9ba7967f3f6e5aeda7511a784816"),
     ({**FIRST, "topic": "olá mundo"}, "5dd97e06848acd9b395f10d56a041b61f3d64c30"),
 ]
+secured = secured_with(mailboxes__http_prefix="/pandora")
 
 
 @pytest.fixture
@@ -243,8 +244,7 @@ async def test_a_lock_is_valid_for_its_own_message_only_and_survives_a_restart(t
 
 async def test_messages_of_grpc_are_delivered_too(server: Server) -> None:
     async with grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        stub = make_stub(channel)
+        stub = Client(channel).mailboxes
         await stub.CreateMailbox(pb.CreateMailboxRequest(name="jobs"))
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"topic=x", b"\xff;not a form"]))
         await post(server, "/send", {**FIRST, "receiver": "jobs"})
@@ -258,8 +258,7 @@ async def test_messages_of_grpc_are_delivered_too(server: Server) -> None:
 
 async def test_bodies_that_are_blobs_are_delivered_and_acknowledged(server: Server) -> None:
     async with grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        stub = make_stub(channel)
+        stub = Client(channel).mailboxes
         await stub.CreateMailbox(pb.CreateMailboxRequest(name="jobs"))
         body = b"topic=" + b"x" * 100_000
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[body]))
@@ -377,12 +376,6 @@ async def test_probes_are_answered_while_calls_hold_connections(server: Server) 
 
 
 # -- Authentication ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path, mailboxes__http_prefix="/pandora") as running:
-        yield running
 
 
 async def call(secured: Secured, token: str, path: str, form: Any) -> Answer:

@@ -16,32 +16,18 @@ import pytest
 import tidelog
 from tidelog import MailboxSettings
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc, wal_service_pb2_grpc
 from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
 from tidelog_server.blobs.state import blob_memory_bytes
-from tidelog_server.core.limits import (
-    BLOB_TENANT_MEMORY_BYTES,
-    DEDUP_KEY_MEMORY_BYTES,
-    LOCK_BYTES,
-    MAX_FETCH_BYTES,
-    MAX_FETCH_WAIT_MS,
-    MAX_MAILBOX_BATCH,
-    MIN_BLOB_BODY_BYTES,
-)
+from tidelog_server.core.limits import BLOB_TENANT_MEMORY_BYTES, DEDUP_KEY_MEMORY_BYTES, LOCK_BYTES, MAX_MAILBOX_BATCH
 from tidelog_server.mailboxes import bounds, mailbox
+from tidelog_server.rpc.services.mailboxes.bodies import MIN_BLOB_BODY_BYTES
+from tidelog_server.rpc.services.mailboxes.calls import MAX_FETCH_BYTES, MAX_FETCH_WAIT_MS
+from tidelog_testing.parts.grpc_calls import Client as Calls
 from tidelog_testing.parts.grpc_calls import running_server
-from tidelog_testing.parts.mailbox_calls import (
-    acknowledge,
-    counts,
-    create,
-    eventually,
-    fetch,
-    mailbox_stub,
-    reason_of,
-    samples,
-)
+from tidelog_testing.parts.mailbox_calls import acknowledge, counts, create, fetch, mailbox_stub, reason_of, samples
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.secured import Secured, secured_server
 
 IMPATIENT = tidelog.Retry(give_up_s=0.1)
@@ -92,8 +78,7 @@ async def test_a_transaction_beyond_the_bound_does_nothing(tmp_path: Path) -> No
         await client.create_channel("results")
         await client.mailboxes.create("jobs")
         part = wal_pb.TransactionPart(vchannel="results/0", batches=[columns_to_wire(encode_payloads([b"result"]))])
-        make_stub: Any = wal_service_pb2_grpc.WalServiceStub
-        call = make_stub(channel).AppendStream()
+        call = Calls(channel).wal.AppendStream()
         for count, message in ((3, "would hold 3 messages, at most 2"), (2, "")):
             sends = [pb.SendRequest(mailbox="jobs", bodies=[b"x"] * count)]
             transaction = wal_pb.Transaction(parts=[part], sends=sends)
@@ -293,8 +278,7 @@ async def test_a_principal_has_a_share_of_waiting_fetches(tmp_path: Path, monkey
     monkeypatch.setattr(bounds, "MAX_WAITING_FETCHES", 4)
     async with secured_server(tmp_path) as secured, secured.client() as client, secured.channel() as channel:
         await client.mailboxes.create("a")
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        stub = make_stub(channel)
+        stub = Calls(channel).mailboxes
         ann, bob = [(("authorization", f"Bearer {await secured.token('mailbox.receive:*')}"),) for _ in range(2)]
         request = pb.FetchRequest(mailbox="a", wait_ms=60_000)
         waiting = [asyncio.ensure_future(stub.Fetch(request, metadata=ann)) for _ in range(2)]

@@ -12,6 +12,7 @@ import pytest
 import tidelog
 from tidelog import AsyncMailbox, MailboxCounts
 from tidelog_testing.faults.cut_proxy import Proxy, cut_off_client
+from tidelog_testing.parts.waiting import eventually
 
 
 @asynccontextmanager
@@ -22,19 +23,13 @@ async def cut_off_mailbox() -> AsyncIterator[tuple[AsyncMailbox, Proxy, AsyncMai
         yield client.mailbox("jobs"), proxy, direct.mailbox("jobs")
 
 
-async def until(mailbox: AsyncMailbox, holds: Callable[[MailboxCounts], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds(await mailbox.counts()):
-            await asyncio.sleep(0.01)
-
-
 async def with_lost_answer(
     proxy: Proxy, call: Awaitable[object], direct: AsyncMailbox, holds: Callable[[MailboxCounts], bool]
 ) -> object:
     """Make ``call``, and break the connection once it had its effect and before its answer arrives."""
     proxy.answers_pass.clear()
     task = asyncio.ensure_future(call)
-    await until(direct, holds)
+    await eventually(direct.counts, holds)
     proxy.cut()
     return await asyncio.wait_for(task, 30)
 
@@ -64,17 +59,6 @@ async def test_a_send_without_keys_is_unknown_and_not_repeated() -> None:
         assert (await direct.counts()).available == 3
 
 
-async def test_a_send_with_a_key_is_repeated_and_added_once() -> None:
-    async with cut_off_mailbox() as (jobs, proxy, direct):
-        await jobs.send(b"first")
-        sending = jobs.send(b"a", dedup_key="k")
-        result = await with_lost_answer(proxy, sending, direct, lambda counts: counts.available == 2)
-
-        assert isinstance(result, tidelog.SendResult)
-        assert (await direct.counts()).available == 2
-        assert [each.header.id for each in await direct.peek(message_id=result.id)] == [result.id]
-
-
 async def test_a_fetch_is_repeated_and_messages_of_the_lost_answer_come_back() -> None:
     async with cut_off_mailbox() as (jobs, proxy, direct):
         await jobs.send(b"a")
@@ -84,20 +68,3 @@ async def test_a_fetch_is_repeated_and_messages_of_the_lost_answer_come_back() -
         assert isinstance(fetched, list)
         [delivery] = fetched
         assert (delivery.body, delivery.delivery_count) == (b"a", 2)
-
-
-async def test_calls_wait_for_a_server_that_is_away_for_a_moment() -> None:
-    async with cut_off_mailbox() as (jobs, proxy, direct):
-        await jobs.send(b"a")
-        proxy.refuses = True
-        proxy.cut()
-        sending = asyncio.create_task(jobs.send(b"b"))
-        await asyncio.sleep(0.2)
-        proxy.refuses = False
-
-        # It was not sent yet, or the client knows that the stream was dead; a send that was lost is unknown.
-        try:
-            await asyncio.wait_for(sending, 30)
-        except tidelog.AppendUnknownError:
-            await jobs.send(b"b")
-        assert (await direct.counts()).available == 2

@@ -1,40 +1,32 @@
 """Mailboxes of a cluster: any node creates and lists them, and the owner of the channel answers for them.
 
+A client finds the owner for messages and their bodies, a worker continues after the owner was away, and by HTTP a node
+names the owner. Each node has blobs of its own.
+
 Method: two server processes on a real etcd. Waiting is for a state that must come.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
+import json
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, AsyncCluster, Cluster, MailboxSettings
+from tidelog import AsyncClient, AsyncCluster, AsyncDelivery, Cluster, MailboxSettings
+from tidelog_testing.parts.fixtures import cluster_of
+from tidelog_testing.parts.http_calls import requested
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.cluster import ClusterOfProcesses
-from tidelog_testing.servers.etcd import EtcdProcess
 
-WITHIN_S = 40.0
+WITHIN_S = 60.0
 NAMES = [f"jobs/{number}" for number in range(4)]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, etcd: EtcdProcess) -> AsyncIterator[ClusterOfProcesses]:
-    with ClusterOfProcesses(tmp_path, etcd, lease_ttl_s=5, prefix=f"/{tmp_path.name}/") as running:
-        for node_id in ("n1", "n2"):
-            await asyncio.to_thread(running.start, node_id)
-        yield running
+LARGE, HUGE = b"large" * 30_000, b"huge" * 1_500_000
+cluster = cluster_of("n1", "n2")
 
 
 def endpoints(cluster: ClusterOfProcesses) -> list[str]:
     return [node.grpc for node in cluster.nodes.values()]
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not await holds():
-            await asyncio.sleep(0.05)
 
 
 async def owner_of(client: AsyncClient, channel: str) -> str:
@@ -88,7 +80,7 @@ async def test_a_client_of_the_cluster_asks_the_owner(cluster: ClusterOfProcesse
         async def lists_all() -> bool:
             return await client.mailboxes.list("jobs/") == tuple(again)
 
-        await until(lists_all)
+        await eventually(lists_all)
 
 
 async def test_dead_letters_stay_on_one_node(cluster: ClusterOfProcesses) -> None:
@@ -136,7 +128,7 @@ async def test_an_owner_that_was_killed_has_its_mailboxes_again(cluster: Cluster
             except tidelog.UnavailableError:
                 return False
 
-        await until(is_known)
+        await eventually(is_known)
 
 
 async def test_the_synchronous_client_of_the_cluster_has_the_same_calls(cluster: ClusterOfProcesses) -> None:
@@ -149,3 +141,116 @@ async def test_the_synchronous_client_of_the_cluster_has_the_same_calls(cluster:
                 assert client.mailboxes.delete(name)
 
     await asyncio.to_thread(managed)
+
+
+# -- Messages ----------------------------------------------------------------------------------------------
+
+
+async def test_the_handle_finds_the_owner_of_each_mailbox(cluster: ClusterOfProcesses) -> None:
+    async with AsyncCluster(endpoints(cluster)) as client:
+        for name in NAMES:
+            await client.mailboxes.create(name)
+        for name in NAMES:
+            mailbox = client.mailbox(name)
+            await mailbox.send_many([b"a", b"b"])
+            [first, second] = await mailbox.fetch(2, wait=10)
+            await first.ack()
+            await second.reject(final=True)
+            assert [each async for each in mailbox.redrive()][-1] == (1, 1)
+            assert await mailbox.purge() == 1
+        with pytest.raises(tidelog.MailboxNotFoundError):
+            await client.mailbox("missing").send(b"a")
+        with pytest.raises(tidelog.MailboxNotFoundError):
+            await anext(client.mailbox("missing").redrive())
+        other = dict(zip(cluster.nodes, endpoints(cluster), strict=True))
+        owner = (await client.owner_of(await client.mailboxes.channel_of(NAMES[0]))).node_id
+        async with AsyncClient(next(endpoint for node, endpoint in other.items() if node != owner)) as single:
+            with pytest.raises(tidelog.NotOwnerError):
+                await single.mailbox(NAMES[0]).send(b"a")
+
+    def use_the_twin() -> None:
+        with Cluster(endpoints(cluster)) as twin:
+            for name in NAMES:
+                mailbox = twin.mailbox(name)
+                mailbox.send(b"a")
+                [delivery] = mailbox.fetch(wait=10)
+                delivery.ack()
+
+    await asyncio.to_thread(use_the_twin)
+
+
+async def test_a_worker_continues_after_the_owner_was_killed(cluster: ClusterOfProcesses) -> None:
+    async with AsyncCluster(endpoints(cluster)) as client:
+        await client.mailboxes.create("jobs")
+        jobs = client.mailbox("jobs")
+        await jobs.send_many([b"%d" % number for number in range(100)])
+        owner = (await client.owner_of(await client.mailboxes.channel_of("jobs"))).node_id
+        done: set[bytes] = set()
+        has_begun = asyncio.Event()
+
+        async def handle(delivery: AsyncDelivery) -> None:
+            await asyncio.sleep(0.01)
+            done.add(delivery.body)
+            if len(done) == 20:
+                has_begun.set()
+
+        task = asyncio.create_task(jobs.work(handle, concurrency=2, lease=5))
+        async with asyncio.timeout(WITHIN_S):
+            await has_begun.wait()
+            cluster.nodes[owner].kill()
+            await asyncio.to_thread(cluster.start, owner)
+            while len(done) < 100:
+                assert not task.done()
+                await asyncio.sleep(0.05)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_bodies_are_stored_on_the_node_of_their_mailbox(cluster: ClusterOfProcesses) -> None:
+    async with AsyncCluster(endpoints(cluster)) as client:
+        for name in NAMES:
+            await client.mailboxes.create(name, MailboxSettings(max_body_bytes=1 << 23))
+        for name in NAMES:
+            await client.mailbox(name).send_many([LARGE, HUGE])
+        for node_id in cluster.nodes:
+            await asyncio.to_thread(cluster.nodes[node_id].kill)
+            await asyncio.to_thread(cluster.start, node_id)
+        for name in NAMES:
+            mailbox = client.mailbox(name)
+            bodies: list[bytes] = []
+            while len(bodies) < 2:
+                deliveries = await mailbox.fetch(10, wait=10, lease=60.0)
+                bodies += [delivery.body for delivery in deliveries]
+                await mailbox.ack_many(deliveries)
+            assert sorted(bodies) == [HUGE, LARGE]
+    channels = set[str]()
+    for node_id, node in cluster.nodes.items():
+        async with AsyncClient(node.grpc) as single:
+            key = await single.blobs.put(node_id.encode())
+            assert await single.blobs.get(key) == node_id.encode()
+            channels |= {each.name async for each in single.list_channels("_blobs")}
+    assert channels == {"_blobs-n1", "_blobs-n2"}
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------
+
+
+async def test_another_node_is_named_with_its_address(cluster: ClusterOfProcesses) -> None:
+    async with AsyncClient(cluster.nodes["n1"].grpc) as client:
+        described = (await client.describe_cluster()).nodes
+        created = [await client.mailboxes.create(name) for name in ("one", "two")]
+        owners = await client.locate_channels([mailbox.channel for mailbox in created])
+    for mailbox in created:
+        owner_id = owners[mailbox.channel].node_id
+        for node in described:
+            path = f"/api/v1/mailboxes/{mailbox.name}"
+            answer = await requested(node.http_address, "GET", path)
+            value = json.loads(answer.content)
+            if node.node_id == owner_id:
+                assert (answer.status, value["mailbox"]["channel"]) == (200, mailbox.channel)
+            else:
+                assert (answer.status, value["error"]["reason"]) == (421, "NOT_OWNER")
+                assert value["error"]["values"]["address"] == cluster.nodes[owner_id].grpc
+            listed = await requested(node.http_address, "GET", "/api/v1/mailboxes")
+            assert [each["name"] for each in json.loads(listed.content)["mailboxes"]] == ["one", "two"]

@@ -5,19 +5,13 @@ Method: a real server, calls through the generated stubs, and the text of `/metr
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.app import Server
 from tidelog_testing.parts.grpc_calls import running_server
-from tidelog_testing.parts.mailbox_calls import (
-    acknowledge,
-    counts,
-    create,
-    eventually,
-    fetch,
-    mailbox_stub,
-    samples,
-)
+from tidelog_testing.parts.mailbox_calls import acknowledge, counts, create, fetch, mailbox_stub, samples
+from tidelog_testing.parts.waiting import eventually
 
 
 async def events(server: Server) -> dict[str, float]:
@@ -56,9 +50,8 @@ async def test_every_event_of_a_message_is_counted_once(tmp_path: Path) -> None:
         assert (found["sent"], found["redriven"], found["purged"]) == (2, 1, 1)
 
 
-async def peeked(stub: object, mailbox: str) -> list[pb.MessageHeader]:
-    method = stub.Peek  # type: ignore[attr-defined]
-    return [each.header for each in (await method(pb.PeekRequest(mailbox=mailbox))).messages]
+async def peeked(stub: Any, mailbox: str) -> list[pb.MessageHeader]:
+    return [each.header for each in (await stub.Peek(pb.PeekRequest(mailbox=mailbox))).messages]
 
 
 async def test_messages_are_told_by_state_and_by_mailbox_only_if_asked(tmp_path: Path) -> None:

@@ -3,29 +3,23 @@
 Method: a server with authentication, and clients whose tokens have one permission each.
 """
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, MailboxDescription, MailboxSettings, PermissionDeniedError
-from tidelog.admin.journal_types import JournalUpsert
+from tidelog.journals.types import JournalUpsert
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import secured_with
+from tidelog_testing.parts.grpc_calls import Client
 from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 MINE, THEIRS = "mine/b@remote", "theirs"
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path) as running:
-        yield running
+secured = secured_with()
 
 
 @pytest.fixture
@@ -108,9 +102,8 @@ CALLS = {
 @pytest.mark.parametrize("method", CALLS)
 async def test_each_call_on_messages_needs_its_verb(secured: Secured, mine: MailboxDescription, method: str) -> None:
     needed, request_class = CALLS[method]
-    stub_class: Any = mailbox_service_pb2_grpc.MailboxServiceStub
     async with secured.channel() as channel:
-        call = getattr(stub_class(channel), method)
+        call = getattr(Client(channel).mailboxes, method)
         for verb in ("mailbox.send", "mailbox.receive", "mailbox.read", "mailbox.manage"):
             token = await secured.token(f"{verb}:{MINE}")
             for name in (MINE, THEIRS):

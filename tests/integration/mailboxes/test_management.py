@@ -1,4 +1,4 @@
-"""Mailboxes through the client: created, configured, described, listed and deleted, and kept across a restart.
+"""Mailboxes through the client: created, configured, described, listed and deleted.
 
 Method: a real server, in memory or on a folder that a second one opens again; both clients.
 """
@@ -166,17 +166,6 @@ async def test_only_the_server_changes_the_channel_of_a_mailbox(client: tidelog.
     with pytest.raises(tidelog.InvalidRequestError, match="reserved"):
         async with client.txn() as txn:
             await txn.append(vchannel, [b"no"])
-
-
-async def test_mailboxes_are_kept_across_a_restart(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
-        kept = await client.mailboxes.create("b@remote", MailboxSettings(lease_ms=5))
-        await client.mailboxes.create("gone")
-        await client.mailboxes.delete("gone")
-    async with running_server(tmp_path) as server, tidelog.AsyncClient(server.grpc_endpoint) as client:
-        assert await client.mailboxes.list() == (kept,)
-        assert (await client.mailboxes.describe("b@remote")).settings == kept.settings
-        assert (await client.mailboxes.create("gone")).channel not in (kept.channel, "")
 
 
 async def test_an_existing_name_that_is_not_plain_is_used_but_not_created_again(tmp_path: Path) -> None:

@@ -12,63 +12,39 @@ import grpc
 import grpc.aio
 import pytest
 
-from tidelog.v1 import error_pb2, mailbox_service_pb2_grpc
+from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.grpc_calls import Client, running_server
+from tidelog_testing.parts.mailbox_calls import counts, fetch
 
 
 @asynccontextmanager
 async def mailbox_stub(folder: Path, **settings: Any) -> AsyncIterator[Any]:
     """Yield the stub of a server on ``folder`` with the mailboxes ``jobs``, which has ``settings``, and ``dead``."""
     async with running_server(folder) as server, grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        stub = make_stub(channel)
+        stub = Client(channel).mailboxes
         await stub.CreateMailbox(pb.CreateMailboxRequest(name="dead", if_not_exists=True))
         wanted = pb.MailboxSettings(**settings)
         await stub.CreateMailbox(pb.CreateMailboxRequest(name="jobs", settings=wanted, if_not_exists=True))
         yield stub
 
 
-async def fetch(stub: Any, mailbox: str = "jobs", **options: Any) -> list[Any]:
-    response = await stub.Fetch(pb.FetchRequest(mailbox=mailbox, **{"max_messages": 10, **options}))
-    return list(response.deliveries)
-
-
-async def counts(stub: Any, mailbox: str = "jobs") -> tuple[int, int, int, int]:
-    found = (await stub.DescribeMailbox(pb.DescribeMailboxRequest(name=mailbox))).counts
-    return found.available, found.delayed, found.leased, found.dead
-
-
 async def test_a_message_is_delivered_with_what_it_was_sent_with_and_confirmed_once(tmp_path: Path) -> None:
     async with mailbox_stub(tmp_path) as stub:
         message = pb.OutgoingMessage(body=b"job", headers={"kind": "resize"}, priority=3, group="photos")
         sent = await stub.Send(pb.SendRequest(mailbox="jobs", messages=[message]))
-        [delivery] = await fetch(stub)
+        [delivery] = await fetch(stub, "jobs")
 
         assert (delivery.id, delivery.body, delivery.delivery_count) == (sent.ids[0], b"job", 1)
         assert (dict(delivery.headers), delivery.priority, delivery.group) == ({"kind": "resize"}, 3, "photos")
         assert delivery.status == pb.DELIVERY_STATUS_NOT_DELIVERED
         assert len(delivery.lock_id) == 20
-        assert await fetch(stub) == []
+        assert await fetch(stub, "jobs") == []
         confirm = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[delivery.lock_id])
         assert not (await stub.AckDeliveries(confirm)).failures
         [failure] = (await stub.AckDeliveries(confirm)).failures
         assert failure.error.detail.reason == error_pb2.REASON_ALREADY_ACKNOWLEDGED
-        assert await counts(stub) == (0, 0, 0, 0)
-
-
-async def test_leases_and_messages_survive_a_restart(tmp_path: Path) -> None:
-    async with mailbox_stub(tmp_path) as stub:
-        await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"leased", b"waiting"]))
-        await stub.Send(pb.SendRequest(mailbox="jobs", messages=[pb.OutgoingMessage(body=b"late", delay_ms=60_000)]))
-        [leased] = await fetch(stub, max_messages=1)
-    async with mailbox_stub(tmp_path) as stub:
-        assert await counts(stub) == (1, 1, 1, 0)
-        [waiting] = await fetch(stub)
-        assert waiting.body == b"waiting"
-        confirm = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[leased.lock_id, waiting.lock_id])
-        assert not (await stub.AckDeliveries(confirm)).failures
-        assert await counts(stub) == (0, 1, 0, 0)
+        assert await counts(stub, "jobs") == (0, 0, 0, 0)
 
 
 async def test_a_message_that_is_rejected_too_often_moves_to_the_mailbox_for_dead_letters_and_back(
@@ -77,7 +53,7 @@ async def test_a_message_that_is_rejected_too_often_moves_to_the_mailbox_for_dea
     async with mailbox_stub(tmp_path, max_deliveries=2, dead_letter="dead") as stub:
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"poison"]))
         for attempt in (1, 2):
-            [delivery] = await fetch(stub, wait_ms=5_000)
+            [delivery] = await fetch(stub, "jobs", wait_ms=5_000)
             assert delivery.delivery_count == attempt
             reject = pb.AckDeliveriesRequest(mailbox="jobs", rejected=[pb.Rejection(lock_id=delivery.lock_id)])
             assert not (await stub.AckDeliveries(reject)).failures
@@ -85,14 +61,14 @@ async def test_a_message_that_is_rejected_too_often_moves_to_the_mailbox_for_dea
 
         assert letter.body == b"poison"
         assert (letter.dead_letter.mailbox, letter.dead_letter.delivery_count) == ("jobs", 2)
-        assert await counts(stub) == (0, 0, 0, 0)
+        assert await counts(stub, "jobs") == (0, 0, 0, 0)
         await stub.AckDeliveries(
             pb.AckDeliveriesRequest(mailbox="dead", rejected=[pb.Rejection(lock_id=letter.lock_id)])
         )
         progress = [each async for each in stub.Redrive(pb.RedriveRequest(mailbox="dead"))]
         assert (progress[-1].moved, progress[-1].total) == (1, 1)
         assert await counts(stub, "dead") == (0, 0, 0, 0)
-        [again] = await fetch(stub)
+        [again] = await fetch(stub, "jobs")
         assert (again.body, again.delivery_count) == (b"poison", 1)
 
 
@@ -149,7 +125,7 @@ async def test_a_bad_request_is_refused_with_its_own_reason(tmp_path: Path, requ
         detail = error_pb2.ErrorDetail()
         assert error_pb2.RpcStatus.FromString(details).details[0].Unpack(detail)
         assert (detail.reason, detail.effect) == (reason, error_pb2.EFFECT_NONE)
-        assert await counts(stub) == (0, 0, 0, 0)
+        assert await counts(stub, "jobs") == (0, 0, 0, 0)
 
 
 async def test_a_stream_delivers_as_many_messages_as_may_be_in_flight(tmp_path: Path) -> None:
@@ -160,14 +136,14 @@ async def test_a_stream_delivers_as_many_messages_as_may_be_in_flight(tmp_path: 
         while len(delivered) < 3:
             delivered += (await stream.read()).deliveries
         assert [each.body for each in delivered] == [b"0", b"1", b"2"]
-        assert await counts(stub) == (5, 0, 3, 0)
+        assert await counts(stub, "jobs") == (5, 0, 3, 0)
 
         confirm = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[each.lock_id for each in delivered[:2]])
         await stub.AckDeliveries(confirm)
         while len(delivered) < 5:
             delivered += (await stream.read()).deliveries
         assert [each.body for each in delivered[3:]] == [b"3", b"4"]
-        assert await counts(stub) == (3, 0, 3, 0)
+        assert await counts(stub, "jobs") == (3, 0, 3, 0)
         stream.cancel()
 
 
@@ -186,7 +162,7 @@ async def test_headers_and_messages_are_listed_in_pages_without_leases(tmp_path:
     async with mailbox_stub(tmp_path) as stub:
         sent = await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"%d" % number for number in range(5)]))
         await stub.Send(pb.SendRequest(mailbox="jobs", messages=[pb.OutgoingMessage(body=b"late", delay_ms=60_000)]))
-        [leased] = await fetch(stub, max_messages=1)
+        [leased] = await fetch(stub, "jobs", max_messages=1)
         first = await stub.FetchHeaders(pb.FetchHeadersRequest(mailbox="jobs", max_messages=2))
         rest = await stub.FetchHeaders(pb.FetchHeadersRequest(mailbox="jobs", after_id=first.headers[-1].id))
 
@@ -197,20 +173,20 @@ async def test_headers_and_messages_are_listed_in_pages_without_leases(tmp_path:
         assert [each.body for each in late.messages] == [b"late"]
         everything = await stub.Peek(pb.PeekRequest(mailbox="jobs"))
         assert [each.body for each in everything.messages] == [b"0", b"1", b"2", b"3", b"4", b"late"]
-        assert await counts(stub) == (4, 1, 1, 0)
+        assert await counts(stub, "jobs") == (4, 1, 1, 0)
 
 
 async def test_a_paused_mailbox_accepts_and_confirms_but_delivers_nothing(tmp_path: Path) -> None:
     async with mailbox_stub(tmp_path) as stub:
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"before", b"leased"]))
-        [leased] = await fetch(stub, max_messages=1)
+        [leased] = await fetch(stub, "jobs", max_messages=1)
         await stub.PauseMailbox(pb.PauseMailboxRequest(name="jobs"))
         waiting = stub.Fetch(pb.FetchRequest(mailbox="jobs", max_messages=9, wait_ms=30_000))
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"after"]))
         confirm = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[leased.lock_id])
         assert not (await stub.AckDeliveries(confirm)).failures
-        assert await fetch(stub) == []
-        assert await counts(stub) == (2, 0, 0, 0)
+        assert await fetch(stub, "jobs") == []
+        assert await counts(stub, "jobs") == (2, 0, 0, 0)
         await stub.ResumeMailbox(pb.ResumeMailboxRequest(name="jobs"))
         assert [each.body for each in (await waiting).deliveries] == [b"leased", b"after"]
 
@@ -218,9 +194,9 @@ async def test_a_paused_mailbox_accepts_and_confirms_but_delivers_nothing(tmp_pa
 async def test_a_purge_deletes_leased_messages_too(tmp_path: Path) -> None:
     async with mailbox_stub(tmp_path) as stub:
         await stub.Send(pb.SendRequest(mailbox="jobs", bodies=[b"a", b"b", b"c"]))
-        [leased] = await fetch(stub, max_messages=1)
+        [leased] = await fetch(stub, "jobs", max_messages=1)
         assert (await stub.PurgeMailbox(pb.PurgeMailboxRequest(name="jobs"))).messages == 3
-        assert await counts(stub) == (0, 0, 0, 0)
+        assert await counts(stub, "jobs") == (0, 0, 0, 0)
         confirm = pb.AckDeliveriesRequest(mailbox="jobs", confirmed=[leased.lock_id])
         [failure] = (await stub.AckDeliveries(confirm)).failures
         assert failure.error.detail.reason == error_pb2.REASON_LOCK_EXPIRED

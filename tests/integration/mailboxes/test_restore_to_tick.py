@@ -7,6 +7,7 @@ a tick on, and the restore is refused below it.
 Promises of docs/reference/guarantees.md: G1, G53.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,19 +17,17 @@ import pytest
 
 import tidelog
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog_cli.output.rate_meter import RateMeter
 from tidelog_server.app import Server
 from tidelog_server.backup.folder import BackupFolder, open_backup_folder
 from tidelog_server.backup.manifest import Manifest
-from tidelog_server.backup.restore import restore_with
-from tidelog_server.backup.restore_to_tick import MailboxesLostError, RestoreReport, replay
-from tidelog_server.commands.backup import _create
+from tidelog_server.backup.restore_to_tick import MailboxesLostError, RestoreReport
 from tidelog_server.fold import keeping
-from tidelog_server.mailboxes.at_tick import MailboxHistory
-from tidelog_server.rpc.columns.fold_events import FoldEvents
+from tidelog_testing.parts.backups import restore_until, take
 from tidelog_testing.parts.grpc_calls import running_server
-from tidelog_testing.parts.mailbox_calls import acknowledge, create, eventually, fetch, mailbox_stub
+from tidelog_testing.parts.mailbox_calls import acknowledge, create, fetch, mailbox_stub
+from tidelog_testing.parts.waiting import eventually
 
+pytestmark = pytest.mark.not_on_engine(reason="restores backups")
 NAMES = ("dead", "jobs")
 HOUR_MS = 3_600_000
 Shown = dict[str, tuple[bytes, list[bytes]]]
@@ -64,21 +63,12 @@ async def restored(
     backups: BackupFolder, manifest: Manifest, target: Path, tick: int, *, may_empty: bool = False
 ) -> AsyncIterator[tuple[RestoreReport, Any]]:
     """Restore up to a tick, and yield the report and the stub of a server on the folder."""
-    made = target / "made"
-    made.mkdir(parents=True)
-    history = MailboxHistory(FoldEvents())
     source = backups.data_path(manifest.backup_id)
     try:
-        report = await replay(source, made, tick, RateMeter(0), history, may_empty=may_empty)
+        report = await restore_until(source, target / "log", tick, may_empty=may_empty)
     except MailboxesLostError:
-        assert list(made.iterdir()) == []
+        assert [os.listdir(target), os.listdir(target / "log.made")] == [["log.made"], []]
         raise
-
-    def fill(path: Path) -> None:
-        for each in made.iterdir():
-            each.rename(path / each.name)
-
-    restore_with(target / "log", fill)
     async with running_server(target / "log") as server, mailbox_stub(server) as stub:
         yield report, stub
 
@@ -150,7 +140,7 @@ async def backed_up(folder: Path, acts: Sequence[Act]) -> tuple[BackupFolder, Ma
         await create(stub, "dead")
         await create(stub, "jobs", dead_letter="dead")
         noted = await noted_after(server, stub, acts)
-        manifest = await _create(server.grpc_endpoint, backups, RateMeter(0), "hash")
+        manifest = await take(server, backups)
     return backups, manifest, noted
 
 
@@ -293,7 +283,7 @@ async def test_a_transaction_with_mailboxes_is_restored_whole_or_not_at_all(tmp_
             txn.ack(delivery)
         # The end of the transaction is beyond its last message. Not the oracle's last tick, which moves with the clock.
         end_tick = int(server._log.store.head.last_tick) + 8
-        manifest = await _create(server.grpc_endpoint, backups, RateMeter(0), "hash")
+        manifest = await take(server, backups)
 
     found: list[tuple[int, int, int]] = []
     first_tick = txn.result.first_tick

@@ -19,6 +19,7 @@ from tidelog import (
 )
 from tidelog.testing import server
 from tidelog_testing.faults.cut_proxy import cut_off_client
+from tidelog_testing.parts.waiting import eventually
 
 
 @pytest.fixture
@@ -115,9 +116,7 @@ async def test_a_fetch_that_is_cancelled_after_its_lease_returns_the_message() -
         assert (await jobs.counts()).available == 1
         proxy.answers_pass.clear()
         waiting = asyncio.create_task(jobs.fetch(wait=60))
-        async with asyncio.timeout(20):
-            while (await direct.mailbox("jobs").counts()).leased == 0:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: direct.mailbox("jobs").counts(), lambda found: found.leased != 0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         proxy.answers_pass.set()

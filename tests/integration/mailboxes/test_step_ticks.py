@@ -13,8 +13,7 @@ from typing import Any
 import grpc.aio
 
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc
-from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.grpc_calls import Client, running_server
 
 CALLS = 100
 
@@ -23,8 +22,7 @@ CALLS = 100
 async def mailbox_stub(folder: Path) -> AsyncIterator[Any]:
     """Yield the stub of a server on `folder`, whose mailbox `jobs` keeps messages that were delivered once."""
     async with running_server(folder) as server, grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        stub = make_stub(channel)
+        stub = Client(channel).mailboxes
         settings = pb.MailboxSettings(max_deliveries=1)
         await stub.CreateMailbox(pb.CreateMailboxRequest(name="jobs", settings=settings, if_not_exists=True))
         yield stub

@@ -16,24 +16,26 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient
-from tidelog.v1 import error_pb2, mailbox_service_pb2_grpc, transaction_service_pb2_grpc, wal_service_pb2_grpc
+from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog.v1 import transaction_service_pb2 as txn_pb
 from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
-from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.grpc_calls import Client, running_server
 
 
 class Peer:
     """The stubs of one server, and a client for what is not under test."""
 
     def __init__(self, channel: grpc.aio.Channel, client: AsyncClient) -> None:
-        stubs: Any = (mailbox_service_pb2_grpc, transaction_service_pb2_grpc, wal_service_pb2_grpc)
-        self.mailboxes = stubs[0].MailboxServiceStub(channel)
-        self.transactions = stubs[1].TransactionServiceStub(channel)
-        self.wal = stubs[2].WalServiceStub(channel)
-        self.client = client
+        calls = Client(channel)
+        self.mailboxes, self.transactions, self.wal, self.client = (
+            calls.mailboxes,
+            calls.transactions,
+            calls.wal,
+            client,
+        )
 
     async def fetch(self, mailbox: str = "jobs") -> list[Any]:
         """Fetch all messages."""
@@ -194,7 +196,7 @@ async def test_the_clients_transaction_may_consist_of_mailboxes_alone(tmp_path: 
         async with one.client.txn() as txn:
             txn.ack(Job("jobs", delivery.lock_id))
             with pytest.raises(TypeError, match="the message is str, expected bytes or an OutgoingMessage"):
-                txn.send("next", "text")  # type: ignore[arg-type]
+                txn.send("next", "text")  # type: ignore[arg-type]  # the claim
             txn.send("next", b"follow-up")
         [follow_up] = await one.fetch("next")
         assert (txn.result.sent, txn.result.results) == ({"next": (follow_up.id,)}, {})

@@ -7,7 +7,7 @@ messages on one stream without reading. Of a request with many operations, the t
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +16,15 @@ import pytest
 
 from tidelog import AsyncClient
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.v1 import mailbox_service_pb2_grpc, wal_service_pb2_grpc
 from tidelog.v1 import wal_service_pb2 as wal_pb
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_payloads
+from tidelog_server.app import Server
 from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MIB, Limits
 from tidelog_server.mailboxes.mailbox import Mailbox
-from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.grpc_calls import Client as Calls
+from tidelog_testing.parts.grpc_calls import connected, running_server
+from tidelog_testing.parts.waiting import until
 
 BODY: Final = b"x" * 20_000
 MESSAGES: Final = 2_000
@@ -36,17 +38,28 @@ PART_BYTES: Final = Limits().max_unread_bytes // 24
 SPARE_BYTES: Final = 4 * MIB
 
 
-async def test_answers_that_are_not_read_wait_for_memory_and_none_is_lost(tmp_path: Path) -> None:
+@contextlib.asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[Server, AsyncClient, Calls]]:
+    """Run a server, and yield it with a client and the stubs of another connection."""
     async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
+        running_server(folder) as server, AsyncClient(server.grpc_endpoint) as client, connected(server) as calls,
+    ):  # fmt: skip
+        yield server, client, calls
+
+
+async def mailbox_of(server: Server, client: AsyncClient) -> Mailbox:
+    """Create the mailbox ``a``; return it as the server has it."""
+    await client.mailboxes.create("a")
+    assert server._node.opened_mailboxes is not None
+    return await server._node.opened_mailboxes.open("a")
+
+
+async def test_answers_that_are_not_read_wait_for_memory_and_none_is_lost(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, client, calls):
         await client.mailboxes.create("jobs")
         for _ in range(0, MESSAGES, 100):
             await client.mailbox("jobs").send_many([BODY] * 100)
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        call = make_stub(channel).Operate()
+        call = calls.mailboxes.Operate()
         fetch = pb.FetchRequest(mailbox="jobs", max_messages=PER_FETCH)
         operations = [pb.Operation(number=number, fetch=fetch) for number in range(MESSAGES // PER_FETCH)]
         await call.write(pb.OperateRequest(operations=operations))
@@ -74,39 +87,27 @@ async def test_a_client_that_leaves_while_its_fetches_are_answered_leaves_no_err
 ) -> None:
     unhandled: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-    async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
+    async with serving(tmp_path) as (server, client, calls):
         jobs = client.mailbox("jobs")
         await client.mailboxes.create("jobs")
         for _ in range(0, MESSAGES, 100):
             await jobs.send_many([BODY] * 100)
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
         # The next attempt finds the messages again.
         fetch = pb.FetchRequest(mailbox="jobs", max_messages=PER_FETCH, lease_ms=1)
         for attempt in range(ATTEMPTS):
-            call = make_stub(channel).Operate()
+            call = calls.mailboxes.Operate()
             numbers = range(MESSAGES // PER_FETCH)
             await call.write(pb.OperateRequest(operations=[pb.Operation(number=each, fetch=fetch) for each in numbers]))
             await asyncio.sleep(attempt / ATTEMPTS * MAX_ANSWER_S)
             call.cancel()
-        async with asyncio.timeout(10):
-            while server._log.read_budget.used_bytes:
-                await asyncio.sleep(0.02)
+        await until(lambda: not server._log.read_budget.used_bytes, within_s=10)
     assert unhandled == []
 
 
 async def test_large_messages_on_one_stream_are_read_as_they_are_answered(tmp_path: Path) -> None:
-    async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
+    async with serving(tmp_path) as (_, client, calls):
         await client.mailboxes.create("jobs")
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        call = make_stub(channel).Operate()
+        call = calls.mailboxes.Operate()
         send = pb.SendRequest(mailbox="jobs", bodies=[BODY] * 50)
 
         async def write() -> None:
@@ -143,20 +144,11 @@ def turns_of(log: Mailbox, method: str, calls: int) -> list[int]:
 
 async def test_operations_with_many_messages_let_other_work_run(tmp_path: Path) -> None:
     operations = 20
-    async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
-        await client.mailboxes.create("a")
-        opened = server._node.opened_mailboxes
-        assert opened is not None
-        log = await opened.open("a")
-        turns = turns_of(log, "submit", operations)
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
+    async with serving(tmp_path) as (server, client, calls):
+        turns = turns_of(await mailbox_of(server, client), "submit", operations)
         messages = [pb.OutgoingMessage()] * MAX_MAILBOX_BATCH
         send = pb.SendRequest(mailbox="a", messages=messages)
-        call = make_stub(channel).Operate()
+        call = calls.mailboxes.Operate()
         await call.write(
             pb.OperateRequest(operations=[pb.Operation(number=each, send=send) for each in range(operations)])
         )
@@ -202,13 +194,9 @@ async def test_a_request_of_many_small_parts_lets_other_work_run(tmp_path: Path,
         operations=[pb.Operation(number=number, send=send) for number in range(operations)]
     ).SerializeToString()
     whole_s = min(seconds_to_parse(encoded) for _ in range(3))
-    async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
+    async with serving(tmp_path) as (_, client, calls):
         await client.mailboxes.create("a")
-        call: Any = channel.stream_stream("/tidelog.v1.MailboxService/Operate")()
+        call: Any = calls.channel.stream_stream("/tidelog.v1.MailboxService/Operate")()
         answered: list[int] = []
 
         async def operate() -> None:
@@ -229,16 +217,9 @@ async def test_a_request_of_many_small_parts_lets_other_work_run(tmp_path: Path,
 
 async def test_transactions_of_one_message_with_many_messages_let_other_work_run(tmp_path: Path) -> None:
     count = 20
-    async with (
-        running_server(tmp_path) as server,
-        AsyncClient(server.grpc_endpoint) as client,
-        grpc.aio.insecure_channel(server.grpc_endpoint) as channel,
-    ):
+    async with serving(tmp_path) as (server, client, calls):
         await client.create_channel("results")
-        await client.mailboxes.create("a")
-        opened = server._node.opened_mailboxes
-        assert opened is not None
-        turns = turns_of(await opened.open("a"), "begin", count)
+        turns = turns_of(await mailbox_of(server, client), "begin", count)
         send = pb.SendRequest(mailbox="a", messages=[pb.OutgoingMessage()] * MAX_MAILBOX_BATCH)
         part = wal_pb.TransactionPart(vchannel="results/0", batches=[columns_to_wire(encode_payloads([b"result"]))])
         transaction = wal_pb.Transaction(parts=[part], sends=[send])
@@ -246,8 +227,7 @@ async def test_transactions_of_one_message_with_many_messages_let_other_work_run
             wal_pb.AppendStreamRequest(request_id=each, transaction=transaction) for each in range(1, count + 1)
         ]
         requests[0].more.extend(requests[1:])
-        make_stub: Any = wal_service_pb2_grpc.WalServiceStub
-        call = make_stub(channel).AppendStream()
+        call = calls.wal.AppendStream()
         await call.write(requests[0])
         await call.done_writing()
         while await call.read() is not grpc.aio.EOF:

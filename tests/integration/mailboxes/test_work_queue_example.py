@@ -5,18 +5,9 @@ Method: run it as a user does.
 Promises of docs/reference/guarantees.md: G52.
 """
 
-import os
-import subprocess
-import sys
-
-from tidelog_testing.servers.processes import PYTHON_PATH, ROOT
+from tidelog_testing.documents.examples import run_program
 
 
 def test_each_claim_has_one_result() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "examples.work_queue", "--flights", "4000", "--kills", "4"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), PYTHON_PATH])},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-3_000:]
+    ran = run_program("-m", "examples.work_queue", "--flights", "4000", "--kills", "4")
     assert "243 claims were done once each, and 22 letters sent" in ran.stdout

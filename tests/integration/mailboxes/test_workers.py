@@ -19,6 +19,7 @@ import tidelog
 from tidelog import AsyncClient, AsyncDelivery, AsyncMailbox, MailboxSettings, OutgoingMessage
 from tidelog.testing import server
 from tidelog_testing.faults.cut_proxy import cut_off_client
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 
@@ -32,12 +33,6 @@ async def client() -> AsyncIterator[AsyncClient]:
 @pytest.fixture
 def jobs(client: AsyncClient) -> AsyncMailbox:
     return client.mailbox("jobs")
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.01)
 
 
 async def is_empty(mailbox: AsyncMailbox) -> bool:
@@ -68,7 +63,7 @@ async def test_handlers_run_concurrently_and_confirm_on_return(jobs: AsyncMailbo
         done[delivery.body] += 1
 
     task = asyncio.create_task(jobs.work(handle, concurrency=8))
-    await until(lambda: is_empty(jobs))
+    await eventually(lambda: is_empty(jobs))
     await end(task)
 
     assert done == Counter(b"%d" % number for number in range(200))
@@ -87,7 +82,7 @@ async def test_an_exception_rejects_with_back_off_and_is_logged(
             raise KeyError("no such photo")
 
     task = asyncio.create_task(jobs.work(handle))
-    await until(lambda: is_empty(jobs))
+    await eventually(lambda: is_empty(jobs))
     await end(task)
 
     assert counts == [1, 2, 3]
@@ -104,7 +99,7 @@ async def test_leases_are_extended_while_a_handler_runs(jobs: AsyncMailbox) -> N
 
     # Two are in process for a second, and two wait for them.
     task = asyncio.create_task(jobs.work(handle, concurrency=2, lease=0.4))
-    await until(lambda: is_empty(jobs))
+    await eventually(lambda: is_empty(jobs))
     await end(task)
 
     assert counts == [1, 1, 1, 1]
@@ -124,7 +119,7 @@ async def test_a_handler_may_confirm_its_message_in_a_transaction(client: AsyncC
             raise KeyError("after the commit")
 
     task = asyncio.create_task(jobs.work(handle, concurrency=4))
-    await until(lambda: is_empty(jobs))
+    await eventually(lambda: is_empty(jobs))
     await end(task)
 
     results = [payload async for batch in client.scan("results/0") for payload in batch.payloads]
@@ -151,7 +146,7 @@ async def test_a_lost_lease_cancels_the_handler(jobs: AsyncMailbox, caplog: pyte
     task = asyncio.create_task(jobs.work(handle, lease=0.3))
     await has_begun.wait()
     assert await jobs.reenqueue([sent.id]) == 1
-    await until(lambda: is_empty(jobs))
+    await eventually(lambda: is_empty(jobs))
     await end(task)
 
     assert sorted(outcomes) == ["cancelled, lost=True", "processed"]
@@ -177,7 +172,7 @@ async def test_a_lease_that_is_not_extended_in_time_is_lost() -> None:
                     proxy.cut()
 
         task = asyncio.create_task(client.mailbox("jobs").work(handle, lease=0.5))
-        await until(lambda: is_empty(jobs))
+        await eventually(lambda: is_empty(jobs))
         await end(task)
 
         assert counts == [1, 2]
@@ -198,10 +193,10 @@ async def test_a_cancellation_drains(jobs: AsyncMailbox) -> None:
     async def are_leased(number: int) -> bool:
         return len(begun) == 2 and (await jobs.counts()).leased == number
 
-    await until(lambda: are_leased(6))
+    await eventually(lambda: are_leased(6))
     task.cancel()
     # What waited for a handler is returned at once, while handlers still run.
-    await until(lambda: are_leased(2))
+    await eventually(lambda: are_leased(2))
     assert not task.done()
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
@@ -276,7 +271,7 @@ async def test_a_worker_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
             jobs = client.mailbox("jobs")
             await jobs.send(b"a")
             task = asyncio.create_task(jobs.work(handle, lease=0.5))
-            await until(lambda: is_empty(jobs))
+            await eventually(lambda: is_empty(jobs))
             server.kill()
             with ServerProcess(folder, settings):
                 async with asyncio.timeout(30):
@@ -301,7 +296,7 @@ async def test_a_worker_survives_lost_connections() -> None:
             await jobs.send_many([b"%d" % number for number in range(begin, begin + 20)])
             await asyncio.sleep(0.05)
             proxy.cut()
-        await until(lambda: is_empty(jobs))
+        await eventually(lambda: is_empty(jobs))
         await end(task)
 
         assert done == {b"%d" % number for number in range(200)}
@@ -358,7 +353,7 @@ async def test_a_loop_that_was_left_returns_its_message_at_once(jobs: AsyncMailb
             with suppress(KeyError, asyncio.CancelledError):
                 await asyncio.create_task(one(worker, error))
         # The worker is open, so the collection of the iterator has returned it.
-        await until(lambda: _are(jobs, available=1))
+        await eventually(lambda: _are(jobs, available=1))
         async for delivery in worker:
             counts.append(delivery.delivery_count)
             worker.stop()
@@ -442,8 +437,13 @@ async def test_a_call_for_the_next_one_that_times_out_loses_nothing(jobs: AsyncM
         asking = asyncio.ensure_future(anext(deliveries))
         await asyncio.sleep(0)
         asking.cancel()
-        await until(lambda: is_empty(jobs))
-        assert all(delivery.is_settled for delivery in taken)
+
+        async def are_settled() -> bool:
+            return all(delivery.is_settled for delivery in taken)
+
+        # After the server has confirmed it, the answer is on its way.
+        await eventually(are_settled)
+        assert await is_empty(jobs)
 
 
 async def test_more_unsettled_deliveries_than_the_concurrency_are_refused(jobs: AsyncMailbox) -> None:
@@ -499,10 +499,10 @@ async def test_a_worker_that_is_collected_returns_what_it_holds(jobs: AsyncMailb
         assert delivery.body == b"a"
         break
 
-    await until(lambda: _are(jobs, available=3))
+    await eventually(lambda: _are(jobs, available=3))
     # That of a call on the worker itself remains under its lease: its holder may confirm it.
     alone = await anext(jobs.worker(concurrency=1))
-    await until(lambda: _are(jobs, available=2, leased=1))
+    await eventually(lambda: _are(jobs, available=2, leased=1))
     await alone.ack()
 
 
@@ -546,5 +546,5 @@ async def test_a_handler_of_the_wrong_kind_ends_the_work_and_rejects_nothing(cli
     with pytest.raises(TypeError, match="returned NoneType, expected an awaitable"):
         await asyncio.wait_for(jobs.work(cast("Any", lambda _: None)), 20)
     # A fetch that was in flight may have received the returned message: it is returned again in the background.
-    await until(lambda: _are(jobs, available=1))
+    await eventually(lambda: _are(jobs, available=1))
     assert (await jobs.counts()).dead == 0

@@ -42,11 +42,9 @@ with Client(sys.argv[1]) as client:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    running = start_server()
-    with Client(running.endpoint) as client:
+    with start_server() as running, Client(running.endpoint) as client:
         client.mailboxes.create("jobs", MailboxSettings(backoff_ms=(50,)))
         yield client
-    running.stop()
 
 
 @pytest.mark.parametrize(("number", "end"), [(signal.SIGTERM, "returned 2"), (signal.SIGINT, "interrupted 2")])

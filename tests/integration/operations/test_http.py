@@ -13,14 +13,9 @@ from structlog.testing import capture_logs
 from tidelog import AsyncClient, UnavailableError
 from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog_server.app import Server
-from tidelog_server.core.limits import (
-    MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_REQUESTS_PER_S,
-    METRICS_RENDERS_AT_ONCE,
-    METRICS_RENDERS_PER_S,
-)
+from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS
 from tidelog_server.rpc import http_listener
-from tidelog_server.rpc.http import HttpServer
+from tidelog_server.rpc.http import MAX_HTTP_REQUESTS_PER_S, METRICS_RENDERS_AT_ONCE, METRICS_RENDERS_PER_S, HttpServer
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_testing.parts.grpc_calls import a_request, connected, refusal_in, refused, running_server
 from tidelog_testing.parts.stores import FaultyStore
@@ -49,7 +44,28 @@ async def test_a_server_that_is_well_is_alive_and_ready() -> None:
     async with running_server() as server:
         assert await get(server, "/livez") == (200, "ok\n")
         assert await get(server, "/readyz") == (200, "ok\n")
+        assert await get(server, "/healthz") == (200, "ok\n")
         assert (await get(server, "/nothing"))[0] == 404
+
+
+async def test_checks_are_listed_and_excluded_as_those_of_kubernetes() -> None:
+    async with running_server() as server:
+        passed = "".join(f"[+]{name} ok\n" for name in ("ping", "log", "start", "tasks", "lease", "engine", "disk"))
+        assert await get(server, "/readyz?verbose") == (200, f"{passed}readyz check passed\n")
+        assert await get(server, "/livez?verbose") == (200, "[+]ping ok\nlivez check passed\n")
+        assert await get(server, "/healthz?verbose=1") == (200, "[+]ping ok\nhealthz check passed\n")
+        server._log.admission.free_disk_bytes = -1
+        assert await get(server, "/readyz") == (503, "not ready: the disk is nearly full\n")
+        assert await get(server, "/readyz?exclude=disk") == (200, "ok\n")
+        assert await get(server, "/readyz?exclude=log&exclude=disk") == (200, "ok\n")
+        status, text = await get(server, "/readyz?verbose&exclude=nothing")
+        assert (status, text.splitlines()[-3:]) == (503, [
+            "[-]disk failed: the disk is nearly full",
+            'warn: some health checks cannot be excluded: no matches for "nothing"',
+            "readyz check failed",
+        ])  # fmt: skip
+        status, text = await get(server, "/readyz?" + "&".join(["exclude=x"] * 17))
+        assert (status, text) == (400, "the request excludes 17 checks, at most 16 may be\n")
 
 
 async def test_metrics_count_what_was_done() -> None:
@@ -90,7 +106,7 @@ async def test_a_defect_behind_the_http_port_is_logged_with_its_traceback() -> N
     async def broken() -> bytes:
         raise ArithmeticError("a defect")
 
-    server = HttpServer(lambda: None, broken, Metrics(), on_failure=_failed)
+    server = HttpServer(dict, broken, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         with capture_logs() as logged:
@@ -179,7 +195,7 @@ async def test_callers_of_metrics_share_what_is_rendered_once_a_second() -> None
         renders += 1
         return b"%d" % renders
 
-    server = HttpServer(lambda: None, render, Metrics(), on_failure=_failed)
+    server = HttpServer(dict, render, Metrics(), on_failure=_failed)
     loop = asyncio.get_running_loop()
     port = await server.start("127.0.0.1", 0)
     try:
@@ -201,7 +217,7 @@ async def test_a_scrape_gets_what_was_rendered_after_it_asked() -> None:
         await asyncio.sleep(0.05)
         return b"%d" % before
 
-    server = HttpServer(lambda: None, render, Metrics(), on_failure=_failed)
+    server = HttpServer(dict, render, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         first = asyncio.ensure_future(asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics"))
@@ -215,7 +231,7 @@ async def test_a_scrape_gets_what_was_rendered_after_it_asked() -> None:
 
 
 async def test_requests_of_the_http_port_have_a_rate_together() -> None:
-    server = HttpServer(lambda: None, _no_metrics, Metrics(), on_failure=_failed)
+    server = HttpServer(dict, _no_metrics, Metrics(), on_failure=_failed)
     loop = asyncio.get_running_loop()
     port = await server.start("127.0.0.1", 0)
     try:
@@ -236,7 +252,7 @@ async def test_requests_of_the_http_port_have_a_rate_together() -> None:
 
 async def test_a_request_that_does_not_come_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_listener, "HTTP_REQUEST_WITHIN_S", 0.5)
-    server = HttpServer(lambda: None, _no_metrics, Metrics(), on_failure=_failed)
+    server = HttpServer(dict, _no_metrics, Metrics(), on_failure=_failed)
     port = await server.start("127.0.0.1", 0)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

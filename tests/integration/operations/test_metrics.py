@@ -7,6 +7,7 @@ compared with the metrics of a server in `tests/deploy/test_metrics_page.py`.
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -38,7 +39,11 @@ async def eventually(server: Server, holds: Callable[[Samples], bool]) -> Sample
 
 
 def handled(found: Samples, method: str, code: str) -> float:
-    return found.get(("tidelog_grpc_server_handled_total", (("code", code), ("method", method))), 0.0)
+    return sum(
+        value
+        for (name, labels), value in found.items()
+        if name == "grpc_server_handled_total" and {("grpc_code", code), ("grpc_method", method)} <= set(labels)
+    )
 
 
 async def test_calls_are_counted_by_method_and_outcome_and_unary_ones_are_timed() -> None:
@@ -49,11 +54,16 @@ async def test_calls_are_counted_by_method_and_outcome_and_unary_ones_are_timed(
         await client.append_all([a_request("a", b"x")])
         found = await eventually(server, lambda found: handled(found, "AppendStream", "OK") == 1)
         assert handled(found, "CreateChannels", "OK") == 1
-        assert handled(found, "DescribeChannels", "NOT_FOUND") == 1
-        timed = {name: value for (name, labels), value in found.items() if labels == (("method", "CreateChannels"),)}
-        assert timed["tidelog_grpc_server_handling_seconds_count"] == 1
-        assert 0 < timed["tidelog_grpc_server_handling_seconds_sum"] < 10
-        assert timed["tidelog_grpc_server_open_calls"] == 0
+        assert handled(found, "DescribeChannels", "NotFound") == 1
+        labels = (
+            ("grpc_method", "CreateChannels"), ("grpc_service", "tidelog.v1.ChannelService"), ("grpc_type", "unary"),
+        )  # fmt: skip
+        assert found["grpc_server_started_total", labels] == 1
+        assert found["grpc_server_handling_seconds_count", labels] == 1
+        assert 0 < found["grpc_server_handling_seconds_sum", labels] < 10
+        assert found["tidelog_grpc_server_open_calls", (("method", "CreateChannels"),)] == 0
+        types = {dict(labels)["grpc_method"]: dict(labels)["grpc_type"] for name, labels in found if "started" in name}
+        assert (types["AppendStream"], types["Scan"]) == ("bidi_stream", "server_stream")
         streams = [key for key in found if key[0].endswith("handling_seconds_sum") and "AppendStream" in str(key[1])]
         assert streams == []
 
@@ -67,7 +77,7 @@ async def test_a_call_that_its_client_ends_is_counted_as_cancelled() -> None:
         open_scans = ("tidelog_grpc_server_open_calls", (("method", "Scan"),))
         await eventually(server, lambda found: found.get(open_scans) == 1)
         scan.cancel()
-        found = await eventually(server, lambda found: handled(found, "Scan", "CANCELLED") == 1)
+        found = await eventually(server, lambda found: handled(found, "Scan", "Canceled") == 1)
         assert found[open_scans] == 0
 
 
@@ -128,6 +138,54 @@ async def test_a_server_that_is_well_says_what_it_is() -> None:
         assert found["tidelog_watermark_lag_seconds", ()] == 0
         (labels,) = [dict(labels) for name, labels in found if name == "tidelog_build_info"]
         assert set(labels) == {"version", "python", "grpcio", "rocksdict"}
-        assert found["tidelog_last_tick_seconds", ()] == pytest.approx(time.time(), abs=60)
+        assert found["tidelog_last_tick_timestamp_seconds", ()] == pytest.approx(time.time(), abs=60)
         server._log.begin_shutdown()
         assert (await samples(server))["tidelog_ready", ()] == 0
+
+
+async def test_renamed_metrics_have_their_old_names_for_one_version() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a")
+        async with refused():
+            await client.channels.DescribeChannels(channel_service_pb2.DescribeChannelsRequest(names=["b"]))
+        found = await samples(server)
+        assert found["tidelog_last_tick_seconds", ()] == found["tidelog_last_tick_timestamp_seconds", ()] > 0
+        assert found["tidelog_tls_certificate_expires_seconds", ()] == 0
+        assert found["tidelog_tls_reload_failures", ()] == found["tidelog_tls_reload_failures_total", ()] == 0
+        handled_before = ("tidelog_grpc_server_handled_total", (("code", "NOT_FOUND"), ("method", "DescribeChannels")))
+        assert found[handled_before] == handled(found, "DescribeChannels", "NotFound") == 1
+        old, new = (
+            [
+                value
+                for (name, labels), value in sorted(found.items())
+                if name == wanted and "CreateChannels" in str(labels)
+            ]
+            for wanted in ("tidelog_grpc_server_handling_seconds_bucket", "grpc_server_handling_seconds_bucket")
+        )
+        assert old == new
+        assert sum(old) > 0
+        figures = {labels[0][1]: value for (name, labels), value in found.items() if name == "tidelog_engine"}
+        assert figures == {"columns_bytes": found["tidelog_engine_columns_bytes", ()]}
+        assert not [name for name, _ in found if name.endswith("_created")]
+
+
+async def test_figures_of_the_engine_are_metrics_with_the_column_family_as_a_label(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as server:
+        found = await samples(server)
+    assert ("tidelog_engine_sst_bytes", (("family", "columns"),)) in found
+    assert ("tidelog_engine_blob_bytes", (("family", "columns"),)) in found
+    assert found["tidelog_engine_background_errors", ()] == 0
+    old = {labels[0][1] for name, labels in found if name == "tidelog_engine"}
+    assert {"columns_sst_bytes", "background_errors"} <= old
+    assert found["tidelog_backup_last_success_seconds", ()] == 0
+
+
+async def test_a_setting_leaves_old_names_out() -> None:
+    async with running_server(metrics__old_names=False) as server:
+        text = (await server._render_metrics()).decode()
+    assert "Old name" not in text
+    assert "tidelog_last_tick_timestamp_seconds" in text
+    async with running_server() as server:
+        text = (await server._render_metrics()).decode()
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len(families) == len(set(families))

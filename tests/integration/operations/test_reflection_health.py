@@ -3,15 +3,19 @@
 Method: the standard reflection and health services, as any client would use them.
 """
 
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from google.protobuf import descriptor_pb2
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tidelog_testing.parts.grpc_calls import connected, running_server
+from tidelog_testing.servers.secured import secured_server
 
 Asked = reflection_pb2.ServerReflectionRequest
 
@@ -60,3 +64,45 @@ async def test_health_is_serving_for_the_server_and_each_service_until_it_stops(
         await server._rpc.set_serving(is_serving=False)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()
+
+
+async def test_channelz_shows_connections_and_calls_if_a_setting_asks_for_it() -> None:
+    async with running_server(server__channelz=True) as server, connected(server) as client:
+        await client.create("a")
+        stub = stub_of(channelz_pb2_grpc, "ChannelzStub", client.channel)
+        found = (await stub.GetServers(channelz_pb2.GetServersRequest())).server
+        sockets = [
+            each
+            for number in [server.ref.server_id for server in found]
+            for each in (await stub.GetServerSockets(channelz_pb2.GetServerSocketsRequest(server_id=number))).socket_ref
+        ]
+        # Servers of this process without channelz are not there, so this is the connection of this client.
+        (first,) = sockets
+        socket = (await stub.GetSocket(channelz_pb2.GetSocketRequest(socket_id=first.socket_id))).socket
+        assert socket.data.streams_started >= 1
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await stub.GetSocket(channelz_pb2.GetSocketRequest(socket_id=1 << 40))
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_channelz_is_off_and_needs_a_permission(tmp_path: Path) -> None:
+    async with running_server() as server, connected(server) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as off:
+            await stub_of(channelz_pb2_grpc, "ChannelzStub", client.channel).GetServers(
+                channelz_pb2.GetServersRequest()
+            )
+        assert off.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    async with secured_server(tmp_path, server__channelz=True) as secured:
+        tokens = [await secured.token(grant) for grant in ("read:*", "admin.read")]
+        async with secured.channel() as channel:
+            stub = stub_of(channelz_pb2_grpc, "ChannelzStub", channel)
+            codes = []
+            for token in ("none", *tokens):
+                try:
+                    await stub.GetServers(
+                        channelz_pb2.GetServersRequest(), metadata=(("authorization", f"Bearer {token}"),)
+                    )
+                    codes.append(grpc.StatusCode.OK)
+                except grpc.aio.AioRpcError as error:
+                    codes.append(error.code())
+        assert codes == [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.OK]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pulsar as library
 import pytest
 
 import tidelog
@@ -37,6 +38,22 @@ async def test_a_later_stream_of_a_subscription_takes_over(
     await later.close()
     with pytest.raises(StreamFencedError):
         await earlier.close()
+
+
+async def test_a_position_is_found_while_pulsar_answers_that_there_is_no_message(
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = await new_topics(1)
+    async with factory.new_msg_stream() as earlier:
+        await subscribed(earlier, topics)
+        await earlier.produce(pack(1, 2, 3))
+        assert await ids_from(earlier, 3) == [1, 2, 3]
+
+    # As a broker that has just loaded the topic.
+    monkeypatch.setattr(library.Reader, "has_message_available", lambda _: False)
+    async with factory.new_msg_stream() as later:
+        await subscribed(later, topics)
+        assert await ids_from(later, 1) == [3]
 
 
 async def test_the_error_of_a_block_is_not_replaced_by_that_of_its_stream(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import pulsar as library
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -26,12 +27,22 @@ from tidelog.msgstream import (
 from tidelog.msgstream._pulsar import tt_stream as module
 from tidelog_testing.parts.pulsar_topics import NewTopics
 from tidelog_testing.parts.streams import full_packs, ids, ids_from, pack, subscribed
+from tidelog_testing.parts.waiting import until
 
 
 @pytest.fixture
 def clock() -> Iterator[int]:
     """A clock of ticks that starts far above the present, so that it is the only source of time."""
     return count(1 << 62, 1_000)
+
+
+@pytest.fixture
+def reader() -> Iterator[InMemoryMetricReader]:
+    """Measure the operations of clients."""
+    reader = InMemoryMetricReader()
+    tracing.enable_metrics(MeterProvider([reader]))
+    yield reader
+    tracing.disable()
 
 
 def timed(number: int, time: int, key: int = 0) -> InsertMsg:
@@ -54,6 +65,19 @@ def points(reader: InMemoryMetricReader, name: str) -> dict[Any, Any]:
 
 def tick(time: int) -> MsgPack:
     return MsgPack(msgs=[TimeTickMsg(begin_ts=time, end_ts=time)])
+
+
+async def test_a_later_ticker_continues_while_pulsar_answers_that_there_is_no_message(
+    broker: PulsarBroker, new_topics: NewTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = await new_topics(1)
+    async with AsyncTimeTicker(broker, topics, interval_ms=10, safe_time=lambda: 1 << 62) as earlier:
+        await until(lambda: earlier.last_tick >= (1 << 62) + 2)
+
+    monkeypatch.setattr(library.Reader, "has_message_available", lambda _: False)
+    async with AsyncTimeTicker(broker, topics, interval_ms=10, safe_time=lambda: 0) as later:
+        # It has read the earlier one's last tick before it sends one.
+        await until(lambda: later.last_tick > earlier.last_tick)
 
 
 async def test_a_pack_ends_when_every_topic_has_the_tick(
@@ -98,10 +122,8 @@ async def test_pursuit_merges_packs_that_are_far_behind(
 
 
 async def test_late_messages_are_in_the_next_pack_and_counted(
-    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics
+    factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics, reader: InMemoryMetricReader
 ) -> None:
-    reader = InMemoryMetricReader()
-    tracing.enable_metrics(MeterProvider([reader]))
     async with factory.new_tt_msg_stream() as stream:
         topics = await new_topics(1)
         await stream.as_consumer(topics, "counted")
@@ -118,11 +140,9 @@ async def test_late_messages_are_in_the_next_pack_and_counted(
 
 async def test_a_topic_without_ticks_is_named(
     factory: AsyncPulsarMsgStreamFactory, new_topics: NewTopics, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, reader: InMemoryMetricReader,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(module, "WAITING_AFTER_S", 0.2)
-    reader = InMemoryMetricReader()
-    tracing.enable_metrics(MeterProvider([reader]))
     one, two = await new_topics(2)
     async with factory.new_tt_msg_stream() as stream:
         await subscribed(stream, [one, two])
@@ -130,9 +150,7 @@ async def test_a_topic_without_ticks_is_named(
         await stream.produce(tick(10))
         with caplog.at_level(logging.WARNING, logger="tidelog"):
             waiting = asyncio.create_task(stream.consume())
-            async with asyncio.timeout(20):
-                while not any(f"no tick came on {two}" in record.getMessage() for record in caplog.records):
-                    await asyncio.sleep(0.05)
+            await until(lambda: any(f"no tick came on {two}" in record.getMessage() for record in caplog.records))
         status, waits = stream.status, points(reader, "tidelog.msgstream.tick_wait")
         stream.set_repack_func(lambda msgs, _: {1: MsgPack(msgs=msgs)})
         await stream.produce(tick(10))

@@ -14,7 +14,7 @@ from tidelog import TlsOptions
 from tidelog.msgstream import AsyncPulsarMsgStreamFactory, PulsarBroker
 from tidelog_testing.parts.streams import ids_from, pack, subscribed
 from tidelog_testing.servers.certificates import Authority
-from tidelog_testing.servers.processes import free_ports
+from tidelog_testing.servers.ports import free_ports
 from tidelog_testing.servers.pulsar import PulsarProcess
 
 AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"

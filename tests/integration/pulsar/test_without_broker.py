@@ -34,10 +34,11 @@ def test_the_files_of_tls_are_read(tmp_path: Path) -> None:
 
 def test_the_doctor_reports_a_broker_that_is_away() -> None:
     lines = run_command(["doctor", "--pulsar", "pulsar://127.0.0.1:1"]).stdout.splitlines()
-    [found] = [each for each in map(json.loads, lines) if each["check"].startswith("Pulsar")]
+    found = {each["check"]: each for each in map(json.loads, lines)}
 
-    assert found["severity"] == "failure"
-    assert "refused" in found["text"]
+    assert found["Pulsar"]["severity"] == "failure"
+    assert "refused" in found["Pulsar"]["text"]
+    assert found["Pulsar log"]["text"] == "not checked: pass --pulsar-admin"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6650", "http://127.0.0.1:1", "pulsar://127.0.0.1:port"])

@@ -1,24 +1,19 @@
 """Scans through the client, over gRPC, of a server in this process. Method: append, scan, compare."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, Message, Tick, columns_from_arrow
-from tidelog.testing import server, start_server
+from tidelog import AsyncClient, At, Message, Tick
+from tidelog.read.scan import ScanCore
+from tidelog.testing import start_server
 from tidelog.transport.transport import MIB, SCAN_WINDOW_BYTES
 from tidelog_testing.faults.fault_proxy import FaultProxy
+from tidelog_testing.parts.fixtures import client_with
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        yield client
+client = client_with(orders=2)
 
 
 async def payloads(scan: tidelog.AsyncScan) -> list[bytes]:
@@ -214,6 +209,7 @@ async def test_closing_the_client_or_the_scan_ends_the_wait_of_another_task(
     client: AsyncClient, closes_client: bool
 ) -> None:
     async with client.tail("orders/0") as tail:
+        assert isinstance(tail.core, ScanCore)
         waiting = asyncio.create_task(anext(tail))
         while tail.core._reading is None:
             await asyncio.sleep(0)
@@ -224,6 +220,7 @@ async def test_closing_the_client_or_the_scan_ends_the_wait_of_another_task(
 
 async def test_a_read_that_is_cancelled_before_it_begins_ends_the_wait(client: AsyncClient) -> None:
     async with client.tail("orders/0") as tail:
+        assert isinstance(tail.core, ScanCore)
         waiting = asyncio.create_task(anext(tail))
         while (reading := tail.core._reading) is None:
             await asyncio.sleep(0)
@@ -262,39 +259,3 @@ async def test_a_scan_receives_a_bounded_number_of_bytes_ahead_however_long_the_
                 async with asyncio.timeout(1):
                     await proxy.wait_answered(len(taken) * MIB + ahead_bytes)
             assert len([batch async for batch in scan]) == 48
-
-
-async def test_arrow_has_every_column(client: AsyncClient) -> None:
-    result = await client.append(
-        "orders/0",
-        [
-            Message(b"a", key=b"k", type=1, properties={"x": "y"}, event_time=datetime(1960, 1, 1, tzinfo=UTC)),
-            Message(b"b", type=4_000_000_000),
-            b"c",
-        ],
-    )
-    [batch] = [batch async for batch in client.scan("orders/0")]
-
-    table = batch.to_arrow()
-
-    assert table.column("tick").to_pylist() == list(range(result.first_tick, result.last_tick + 1))
-    assert table.column("timestamp").to_pylist()[0] == result.first_tick.time
-    assert table.column("vchannel").to_pylist() == ["orders/0"] * 3
-    assert table.column("type").to_pylist() == [1, 4_000_000_000, 0]
-    assert table.column("key").to_pylist() == [b"k", None, None]
-    assert table.column("payload").to_pylist() == [b"a", b"b", b"c"]
-    assert table.column("properties").to_pylist() == [[("x", "y")], [], []]
-    assert table.column("event_time").to_pylist() == [datetime(1960, 1, 1, tzinfo=UTC), None, None]
-    assert table.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
-    assert columns_from_arrow(table) == batch.columns
-    table.validate(full=True)
-
-
-async def test_arrow_of_plain_payloads_uses_the_buffers_as_they_came(client: AsyncClient) -> None:
-    await client.append("orders/0", [b"a", b"bc"])
-    [batch] = [batch async for batch in client.scan("orders/0")]
-
-    column = batch.to_arrow().column("payload")
-
-    assert column.buffers()[2].address == pa.py_buffer(batch.columns.payloads).address
-    assert batch.to_arrow().column("key").null_count == 2

@@ -247,6 +247,7 @@ with Client("127.0.0.1:7420") as other:
 """
 
 
+@pytest.mark.not_on_engine(reason="its program prints the kind of the store")
 def test_a_reader_that_gave_up_leaves_nothing_to_the_event_loops_of_other_clients(tmp_path: Path) -> None:
     with start_server() as running:
         assert output_of(IN_VAIN, running.endpoint, tmp_path).split() == ["memory"] * 30

@@ -16,6 +16,7 @@ from tidelog import AsyncClient
 from tidelog.v1 import error_pb2
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_testing.parts.grpc_calls import WAL, connected, refusal_of, running_server
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess
 from tidelog_testing.servers.secured import secured_server, until
 
@@ -50,9 +51,7 @@ async def test_unread_scans_take_bounded_memory(tmp_path: Path, scan_format: Any
             before = process.memory_info().rss
             channels = [grpc.aio.insecure_channel(server.grpc, options=OPTIONS) for _ in range(2)]
             scans = [unread(channels[number % 2], scan_format) for number in range(120)]
-            async with asyncio.timeout(60):
-                while await asyncio.to_thread(server.metric, "tidelog_scanners") < 120:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: asyncio.to_thread(server.metric, "tidelog_scanners"), lambda found: found >= 120)
             # Until nothing is sent any more.
             sent = -1.0
             while sent != (now := await asyncio.to_thread(server.metric, "tidelog_scan_bytes_total")):
@@ -65,9 +64,7 @@ async def test_unread_scans_take_bounded_memory(tmp_path: Path, scan_format: Any
                 scan.cancel()
             for channel in channels:
                 await channel.close()
-            async with asyncio.timeout(30):
-                while await asyncio.to_thread(server.metric, "tidelog_unread_bytes"):
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: asyncio.to_thread(server.metric, "tidelog_unread_bytes"), lambda found: not found)
 
 
 async def test_another_principal_reads_while_scans_are_left_unread(tmp_path: Path) -> None:

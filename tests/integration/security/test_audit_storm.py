@@ -8,8 +8,6 @@ import asyncio
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,18 +17,14 @@ import pytest
 import tidelog
 from tidelog import PermissionDeniedError, Tick
 from tidelog_cli.commands.audit import check_chain
-from tidelog_server.core.limits import MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE
+from tidelog_server.security.audit_limits import MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE
+from tidelog_testing.parts.fixtures import secured_with
 from tidelog_testing.parts.grpc_calls import a_request
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import Secured
 
 STORM = 2_000
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    # Without a quota, so that the storm is as fast as the server.
-    async with secured_server(tmp_path, quota__requests_per_s=0) as run:
-        yield run
+# Without a quota, so that the storm is as fast as the server.
+secured = secured_with(quota__requests_per_s=0)
 
 
 async def lines_of(secured: Secured) -> list[bytes]:

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import stat
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,16 @@ from tidelog.v1 import group_service_pb2 as group_pb
 from tidelog.v1 import transaction_service_pb2 as pb
 from tidelog_cli.commands.audit import AuditChainError, check_chain
 from tidelog_server.core.errors import StorageFailedError
-from tidelog_server.core.limits import BOOTSTRAP_LIFETIME_MS
 from tidelog_server.security.authenticator import Shown, token_of
-from tidelog_server.security.bootstrap import open_bootstrap
+from tidelog_server.security.bootstrap import BOOTSTRAP_LIFETIME_MS, open_bootstrap
 from tidelog_server.security.jwt_tokens import BadTokenError
 from tidelog_testing.loads.workload import detail_of
+from tidelog_testing.parts.fixtures import secured_with
 from tidelog_testing.parts.grpc_calls import a_request, running_server
 from tidelog_testing.servers.certificates import Signer, write_key_set
 from tidelog_testing.servers.secured import Secured, jwt_settings, secured_server, until
 
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path) as run:
-        yield run
+secured = secured_with()
 
 
 async def audit_lines(secured: Secured) -> list[bytes]:
@@ -351,7 +346,7 @@ async def test_nobody_can_write_to_the_audit_log_and_administration_stops_where_
         # As if the disk had failed under the audit log.
         admission.failure = StorageFailedError("a test")
         try:
-            async with secured.client(timeout_s=1.0) as hasty:
+            async with secured.client(timeout_s=4.0) as hasty:
                 with pytest.raises(tidelog.AuditFailedError):
                     await hasty.destroy_channels(["orders"])
         finally:
@@ -387,7 +382,7 @@ async def test_where_the_disk_is_full_room_can_be_made_and_that_is_audited(secur
         # As if it were: what the operator wants to keep free is more than there is.
         admission.limits = dataclasses.replace(limits, min_free_disk_bytes=1 << 60)
         try:
-            async with secured.client(timeout_s=1.0) as hasty:
+            async with secured.client(timeout_s=4.0) as hasty:
                 with pytest.raises(tidelog.DiskFullError):
                     await hasty.append("orders", b"y")
             await admin.trim("orders", everything=True)

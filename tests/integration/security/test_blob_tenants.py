@@ -3,33 +3,21 @@
 Method: a server with authentication, and principals with ``blob.put`` and ``blob.get``.
 """
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
-
 import grpc.aio
 import pytest
 
 from tidelog import BlobNotFoundError, OverloadedError
 from tidelog.v1 import blob_service_pb2 as pb
-from tidelog.v1 import blob_service_pb2_grpc
-from tidelog_server.core.limits import MAX_UPLOAD_BYTES, MIB
+from tidelog_server.core.limits import MIB
 from tidelog_server.rpc.services import blobs as service
-from tidelog_testing.servers.secured import ONCE, Secured, secured_server
+from tidelog_server.rpc.services.blobs import MAX_UPLOAD_BYTES
+from tidelog_testing.parts.fixtures import secured_with
+from tidelog_testing.parts.grpc_calls import Client
+from tidelog_testing.servers.secured import ONCE, Secured
 
 GRANTS = ("blob.put", "blob.get")
 PART = bytes(MIB)
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with secured_server(tmp_path) as server:
-        yield server
-
-
-def stub_of(channel: grpc.aio.Channel) -> Any:
-    make_stub: Any = blob_service_pb2_grpc.BlobServiceStub
-    return make_stub(channel)
+secured = secured_with()
 
 
 async def test_a_blob_stays_whatever_another_principal_counts(secured: Secured) -> None:
@@ -57,7 +45,7 @@ async def test_a_put_does_not_tell_what_another_principal_has_stored(secured: Se
     async def put(token: str) -> bool:
         async with secured.channel() as channel:
             metadata = (("authorization", f"Bearer {token}"),)
-            call = stub_of(channel).PutBlob(iter([pb.PutBlobRequest(data=b"content")]), metadata=metadata)
+            call = Client(channel).blobs.PutBlob(iter([pb.PutBlobRequest(data=b"content")]), metadata=metadata)
             (answer,) = [answer async for answer in call]
             return bool(answer.is_created)
 
@@ -72,7 +60,7 @@ async def test_unfinished_uploads_of_one_principal_leave_room_for_others_and_end
     monkeypatch.setattr(service, "UPLOAD_IDLE_S", 2.0)
     metadata = (("authorization", f"Bearer {await secured.token(*GRANTS)}"),)
     async with secured.channel() as channel, secured.client(await secured.token(*GRANTS), retry=ONCE) as other:
-        calls = [stub_of(channel).PutBlob(metadata=metadata) for _ in range(3)]
+        calls = [Client(channel).blobs.PutBlob(metadata=metadata) for _ in range(3)]
         for call in calls:
             for _ in range(MAX_UPLOAD_BYTES // MIB // 2 // len(calls)):
                 await call.write(pb.PutBlobRequest(data=PART))

@@ -35,7 +35,9 @@ Metadata = tuple[tuple[str, str], ...]
 async def secured(tmp_path: Path, signer: Signer) -> AsyncIterator[Secured]:
     grants = tmp_path / "grants.toml"
     grants.write_text(f"[roles]\ntester = {EVERYTHING}\n")
-    async with secured_server(tmp_path, **jwt_settings(write_key_set(tmp_path / "jwks.json", signer), grants)) as run:
+    async with secured_server(
+        tmp_path, server__channelz=True, **jwt_settings(write_key_set(tmp_path / "jwks.json", signer), grants)
+    ) as run:
         yield run
 
 

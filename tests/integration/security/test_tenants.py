@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 import pytest
@@ -31,17 +30,17 @@ from tidelog import (
 )
 from tidelog.v1 import broadcast_service_pb2 as broadcasts
 from tidelog.v1 import (
-    broadcast_service_pb2_grpc,
     message_pb2,
-    transaction_service_pb2_grpc,
     wal_service_pb2,
-    wal_service_pb2_grpc,
 )
 from tidelog.v1 import transaction_service_pb2 as txns
 from tidelog_server.broadcast import table as broadcast_table
 from tidelog_server.log import producers
 from tidelog_server.txn import applications
 from tidelog_server.txn import table as txn_table
+from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.grpc_calls import Client
+from tidelog_testing.parts.waiting import until
 from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
 HOARD = 60
@@ -75,22 +74,7 @@ class Scene:
     secured: Secured
     hoarder: Tenant
     other: Tenant
-    channel: grpc.aio.Channel
-
-    @property
-    def wal(self) -> Any:
-        stub: Any = wal_service_pb2_grpc.WalServiceStub
-        return stub(self.channel)
-
-    @property
-    def transactions(self) -> Any:
-        stub: Any = transaction_service_pb2_grpc.TransactionServiceStub
-        return stub(self.channel)
-
-    @property
-    def broadcasts(self) -> Any:
-        stub: Any = broadcast_service_pb2_grpc.BroadcastServiceStub
-        return stub(self.channel)
+    calls: Client
 
     def evictions(self, table: str) -> float:
         """Return how many entries of a table were evicted before their time."""
@@ -112,7 +96,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 grants.append(f"broadcast.key:{name}-keys")
                 made = await admin.create_token(name, [*grants, f"group.manage:{name}.*", f"group.consume:{name}.*"])
                 tenants.append(Tenant(name, secured.client(made.token, retry=ONCE), made.token))
-        yield Scene(secured, tenants[0], tenants[1], channel)
+        yield Scene(secured, tenants[0], tenants[1], Client(channel))
         for tenant in tenants:
             await tenant.client.aclose()
 
@@ -125,10 +109,6 @@ async def load(client: AsyncClient, vchannel: str, batches: list[bytes]) -> int:
         if position.last_sequence < number:
             new += not (await client.append(vchannel, batch, producer=position.sequence(number))).duplicate
     return new
-
-
-async def payloads(client: AsyncClient, channel: str) -> list[bytes]:
-    return [bytes(payload) async for batch in client.scan(channel) for payload in batch.payloads]
 
 
 async def test_producers_of_one_principal_evict_none_of_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,19 +132,25 @@ async def test_producers_of_one_principal_evict_none_of_another(scene: Scene, mo
     assert (await hoarder.client.open_producer("a", "p0", accept_forgotten=True)).last_sequence == 0
 
 
+async def begin_and_stage(scene: Scene, tenant: Tenant, payload: bytes = b"x") -> int:
+    begun = await scene.calls.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=tenant.metadata)
+    message = wal_service_pb2.AppendRequest(
+        vchannel=tenant.name, options=wal_service_pb2.AppendOptions(txn_id=begun.txn_id)
+    )
+    message.messages.add(payload=payload)
+    await scene.calls.wal.Append(message, metadata=tenant.metadata)
+    return int(begun.txn_id)
+
+
 async def commit_app(scene: Scene, tenant: Tenant, app_id: str, version: int, *, is_last: bool = False) -> bool:
     """Begin, stage, prepare and commit a transaction; return whether the version was there before."""
-    begun = await scene.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=tenant.metadata)
-    options = wal_service_pb2.AppendOptions(txn_id=begun.txn_id)
-    message = wal_service_pb2.AppendRequest(vchannel=tenant.name, options=options)
-    message.messages.add(payload=app_id.encode())
-    await scene.wal.Append(message, metadata=tenant.metadata)
-    prepare = txns.PrepareTxnRequest(txn_id=begun.txn_id, app_id=app_id)
-    await scene.transactions.PrepareTxn(prepare, metadata=tenant.metadata)
+    txn_id = await begin_and_stage(scene, tenant, app_id.encode())
+    prepare = txns.PrepareTxnRequest(txn_id=txn_id, app_id=app_id)
+    await scene.calls.transactions.PrepareTxn(prepare, metadata=tenant.metadata)
     request = txns.CommitPreparedTxnsRequest(
-        txns=[txns.PreparedTxn(txn_id=begun.txn_id)], app_id=app_id, app_version=version, is_last=is_last
+        txns=[txns.PreparedTxn(txn_id=txn_id)], app_id=app_id, app_version=version, is_last=is_last
     )
-    answer = await scene.transactions.CommitPreparedTxns(request, metadata=tenant.metadata)
+    answer = await scene.calls.transactions.CommitPreparedTxns(request, metadata=tenant.metadata)
     return bool(answer.duplicate)
 
 
@@ -178,7 +164,7 @@ async def test_applications_of_one_principal_evict_none_of_another(
 
     for number in range(HOARD):
         request = txns.CommitPreparedTxnsRequest(app_id=f"a{number}", is_last=is_last, is_first=True)
-        await scene.transactions.CommitPreparedTxns(request, metadata=scene.hoarder.metadata)
+        await scene.calls.transactions.CommitPreparedTxns(request, metadata=scene.hoarder.metadata)
 
     assert await commit_app(scene, scene.other, "stream", 7, is_last=is_last)
     assert await payloads(scene.other.client, "b") == [b"stream"]
@@ -186,23 +172,13 @@ async def test_applications_of_one_principal_evict_none_of_another(
     assert scene.evictions(table) == HOARD + 1 - MAXIMUM
     # Of the hoarder, an application that is unknown may have committed before.
     with pytest.raises(grpc.aio.AioRpcError, match="is_first"):
-        await scene.transactions.CommitPreparedTxns(
+        await scene.calls.transactions.CommitPreparedTxns(
             txns.CommitPreparedTxnsRequest(app_id="a0", is_last=is_last), metadata=scene.hoarder.metadata
         )
 
 
-async def begin_and_stage(scene: Scene, tenant: Tenant) -> int:
-    begun = await scene.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=tenant.metadata)
-    message = wal_service_pb2.AppendRequest(
-        vchannel=tenant.name, options=wal_service_pb2.AppendOptions(txn_id=begun.txn_id)
-    )
-    message.messages.add(payload=b"x")
-    await scene.wal.Append(message, metadata=tenant.metadata)
-    return int(begun.txn_id)
-
-
 async def commit_txn(scene: Scene, tenant: Tenant, txn_id: int) -> int:
-    answer = await scene.transactions.CommitTxn(txns.CommitTxnRequest(txn_id=txn_id), metadata=tenant.metadata)
+    answer = await scene.calls.transactions.CommitTxn(txns.CommitTxnRequest(txn_id=txn_id), metadata=tenant.metadata)
     return int(answer.result.first_tick)
 
 
@@ -229,17 +205,15 @@ async def test_finished_broadcasts_of_one_principal_evict_none_of_another(
 ) -> None:
     monkeypatch.setattr(broadcast_table, "MAX_TOMBSTONES", MAXIMUM)
     request = broadcasts.BroadcastRequest(vchannels=["b"], message=message_pb2.Message(payload=b"mine"))
-    mine = await scene.broadcasts.Broadcast(request, metadata=scene.other.metadata)
+    mine = await scene.calls.broadcasts.Broadcast(request, metadata=scene.other.metadata)
     await scene.other.client.ack(mine.broadcast_id, "b")
     for _ in range(HOARD):
         theirs = await scene.hoarder.client.broadcast(["a"], b"theirs")
         await scene.hoarder.client.ack(theirs.broadcast_id, "a")
-    async with asyncio.timeout(10):
-        while scene.evictions("broadcasts") < HOARD + 1 - MAXIMUM:
-            await asyncio.sleep(0.01)
+    await until(lambda: scene.evictions("broadcasts") >= HOARD + 1 - MAXIMUM, within_s=10)
 
     request.broadcast_id = mine.broadcast_id
-    again = await scene.broadcasts.Broadcast(request, metadata=scene.other.metadata)
+    again = await scene.calls.broadcasts.Broadcast(request, metadata=scene.other.metadata)
     assert (again.duplicate, again.tick) == (True, mine.tick)
     assert await payloads(scene.other.client, "b") == [b"mine"]
 
@@ -255,7 +229,7 @@ async def test_open_transactions_of_one_principal_leave_room_for_another(scene: 
         for number in range(maximum):
             # Under any number of names.
             metadata = (*scene.hoarder.metadata, ("tidelog-client-id", f"c{number // 100}"))
-            await scene.transactions.BeginTxn(txns.BeginTxnRequest(keepalive_us=60_000_000), metadata=metadata)
+            await scene.calls.transactions.BeginTxn(txns.BeginTxnRequest(keepalive_us=60_000_000), metadata=metadata)
             begun += 1
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "this principal uses 500 open transactions" in (refused.value.details() or "")
@@ -266,12 +240,12 @@ async def test_open_transactions_of_one_principal_leave_room_for_another(scene: 
 
 async def test_what_one_principal_stages_leaves_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(txn_table, "MAX_STAGED_BATCHES", 40)
-    begun = await scene.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=scene.hoarder.metadata)
+    begun = await scene.calls.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=scene.hoarder.metadata)
     message = wal_service_pb2.AppendRequest(vchannel="a", options=wal_service_pb2.AppendOptions(txn_id=begun.txn_id))
     message.messages.add(payload=b"x")
     with pytest.raises(grpc.aio.AioRpcError, match="this principal uses 20 batches of open transactions"):
         for _ in range(40):
-            await scene.wal.Append(message, metadata=scene.hoarder.metadata)
+            await scene.calls.wal.Append(message, metadata=scene.hoarder.metadata)
     assert await commit_txn(scene, scene.other, await begin_and_stage(scene, scene.other))
 
 
@@ -320,6 +294,7 @@ async def test_a_key_needs_a_permission_for_its_domain(scene: Scene) -> None:
 
 async def test_waiting_and_refusals_name_no_broadcasts_of_others(scene: Scene) -> None:
     key = ResourceKey("shared", "schema")
+    wire_key = broadcasts.ResourceKey(domain=key.domain, key=key.key)
     async with scene.secured.client() as admin:
         tokens = [
             (await admin.create_token("with a key", [f"{verb}:{name}" for verb in ("append", "read", "broadcast")]
@@ -336,9 +311,9 @@ async def test_waiting_and_refusals_name_no_broadcasts_of_others(scene: Scene) -
             await owner.broadcast(["b"], b"more", resource_keys=[key])
         assert own.value.broadcast_id == mine.broadcast_id
         for token, expected in zip(tokens, ([], [mine.broadcast_id]), strict=True):
-            request = broadcasts.WaitAckedRequest(resource_key=wire_key(key), mode=broadcasts.ACK_MODE_ALL)
+            request = broadcasts.WaitAckedRequest(resource_key=wire_key, mode=broadcasts.ACK_MODE_ALL)
             metadata = (("authorization", f"Bearer {token}"),)
-            answer = await scene.broadcasts.WaitAcked(request, metadata=metadata)
+            answer = await scene.calls.broadcasts.WaitAcked(request, metadata=metadata)
             assert (answer.acked, list(answer.broadcast_ids)) == (False, expected)
         with pytest.raises(BroadcastNotFoundError):
             await stranger.wait_acked(mine.broadcast_id, timeout_s=1)
@@ -354,10 +329,6 @@ def payloads_of(consumed: Consumed) -> list[bytes]:
     return [bytes(payload) for batch in consumed.batches for payload in batch.payloads]
 
 
-def wire_key(key: ResourceKey) -> broadcasts.ResourceKey:
-    return broadcasts.ResourceKey(domain=key.domain, key=key.key)
-
-
 async def test_a_group_holds_retention_back_only_with_a_permission_of_the_channel(scene: Scene) -> None:
     node = scene.secured.server._node
     async with scene.secured.client() as admin:
@@ -366,16 +337,16 @@ async def test_a_group_holds_retention_back_only_with_a_permission_of_the_channe
         holder = (await admin.create_token("a holder", [*grants, "retention.hold:b"])).token
         async with scene.secured.client(reader) as client:
             await client.create_group("r.reads", ["b"])
-            assert node.groups.on_channels.pinned_tick("b/0") is None
+            assert node.groups.pinned_tick("b/0") is None
             (position,) = (await client.describe_group("r.reads")).positions.values()
             assert not position.holds_retention
             # A seek and a commit change nothing of that.
             await client.seek_group("r.reads", At.latest())
-            assert node.groups.on_channels.pinned_tick("b/0") is None
+            assert node.groups.pinned_tick("b/0") is None
         async with scene.secured.client(holder) as client:
             group = await client.create_group("r.holds", ["b"])
             assert all(position.holds_retention for position in group.positions.values())
-            held = node.groups.on_channels.pinned_tick("b/0")
+            held = node.groups.pinned_tick("b/0")
             assert held is not None
             assert held[1] == "r.holds"
 

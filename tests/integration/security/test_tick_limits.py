@@ -16,14 +16,11 @@ import pytest
 
 from tidelog.v1 import mailbox_service_pb2 as mailbox
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_server.core.limits import (
-    DENIAL_COST_REQUESTS,
-    MAX_TICK_LEAD_MS,
-    MAX_TICKS_PER_REQUEST,
-    MAX_TICKS_WHILE_AHEAD,
-    REFUSAL_DELAY_S,
-)
+from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import physical_ms
+from tidelog_server.log.tick_lead import MAX_TICK_LEAD_MS, MAX_TICKS_WHILE_AHEAD
+from tidelog_server.rpc.calls import REFUSAL_DELAY_S
+from tidelog_server.security.quotas import DENIAL_COST_REQUESTS
 from tidelog_testing.loads.workload import detail_of
 from tidelog_testing.parts.grpc_calls import Client, a_request, running_server
 from tidelog_testing.servers.secured import Secured, secured_server

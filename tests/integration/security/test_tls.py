@@ -162,7 +162,7 @@ async def test_a_bad_new_pair_is_told_and_the_old_one_stays(tmp_path: Path) -> N
         assert security.certificate is before
         async with secured.client() as client:
             assert await client.wal_name() == "rocksdb"
-        assert b"tidelog_tls_reload_failures 1.0" in await secured.server._render_metrics()
+        assert b"tidelog_tls_reload_failures_total 1.0" in await secured.server._render_metrics()
 
 
 async def test_the_http_port_is_encrypted_too_and_follows_renewals(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_the_http_port_is_encrypted_too_and_follows_renewals(tmp_path: Pat
                 return str(response.read().decode())
 
         assert await asyncio.to_thread(get, "/livez") == "ok\n"
-        assert "tidelog_tls_certificate_expires_seconds" in await asyncio.to_thread(get, "/metrics")
+        assert "tidelog_tls_certificate_expiry_timestamp_seconds" in await asyncio.to_thread(get, "/metrics")
         # No plaintext: what is no handshake gets no answer of ours.
         reader, writer = await asyncio.open_connection(*secured.server.http_endpoint.split(":"))
         writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -199,7 +199,7 @@ async def test_metrics_need_a_token_from_elsewhere(tmp_path: Path) -> None:
 
 
 def security_of(files: CertificateFiles, clock: SystemClock | None = None) -> Security:
-    settings = SecuritySettings(False, files, None, None, "", None, 10, False)
+    settings = SecuritySettings(False, files, None, None, None, None, 10, False)
     return Security(settings, clock or SystemClock(), Metrics())
 
 

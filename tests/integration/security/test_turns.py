@@ -12,7 +12,8 @@ import grpc
 import grpc.aio
 
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_server.core.limits import MAX_UNREAD_REQUEST_BYTES, UNPACED_COST_PER_S
+from tidelog_server.rpc.server import MAX_UNREAD_REQUEST_BYTES
+from tidelog_server.security.turns import UNPACED_COST_PER_S
 from tidelog_testing.loads.workload import detail_of
 from tidelog_testing.parts.grpc_calls import a_request
 from tidelog_testing.servers.secured import Secured, secured_server

@@ -14,6 +14,8 @@ import tidelog
 from tidelog import Client
 from tidelog.spark import TidelogDataSource
 from tidelog_server.testing import RunningServer, start
+from tidelog_testing.servers.cluster import ClusterOfProcesses
+from tidelog_testing.servers.etcd import EtcdProcess
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Read = Callable[..., DataFrame]
@@ -56,6 +58,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def client(server: RunningServer) -> Iterator[Client]:
     with Client(server.endpoint) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, etcd: EtcdProcess) -> Iterator[ClusterOfProcesses]:
+    """Provide two nodes on a real etcd."""
+    folder = tmp_path_factory.mktemp("spark-nodes")
+    with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.name}/") as running:
+        for node_id in ("n1", "n2"):
+            running.start(node_id)
+        yield running
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Method: a real server and one Spark session; removing the metadata file simulates an incomplete snapshot.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from tidelog import Client, Message
 from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, archive, compact
-from tidelog.spark.pipelines.__main__ import main as run_job
+from tidelog_cli.commands import pipeline
+from tidelog_testing.servers.commands import pipeline_error
 from tidelog_testing.spark.rows import append
 
 pytestmark = pytest.mark.spark
@@ -21,7 +23,7 @@ Options = dict[str, Any]
 
 def test_compaction_keeps_the_latest_of_each_key(
     spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     client.append(f"{channel}/0", [Message(b"1", key=b"a"), Message(b"2", key=b"b"), Message(b"3", key=b"a")])
     cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
@@ -29,11 +31,10 @@ def test_compaction_keeps_the_latest_of_each_key(
 
     with pytest.raises(UnkeyedError, match=r"use unkeyed='keep' to include .* or unkeyed='drop'"):
         compact(spark, tmp_path, options)
-    words = [f"{name}={value}" for name, value in options.items()]
-    assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
-    assert (
-        "use --unkeyed keep to include all such messages in the snapshot, or --unkeyed drop" in capsys.readouterr().err
-    )
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_, **__: nullcontext(spark))
+    words = ["compact", str(tmp_path), channel, "--endpoint", str(options["endpoint"])]
+    hint = "use --unkeyed keep to include all such messages in the snapshot, or --unkeyed drop"
+    assert hint in pipeline_error(*words).message
     (tmp_path / "table.csv").touch()
     with pytest.raises(CompactError, match=r"it has 'table\.csv', but no folder 'snapshot-\.\.\.'"):
         compact(spark, tmp_path, {**options, "asOfTick": cut})

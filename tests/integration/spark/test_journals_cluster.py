@@ -19,21 +19,11 @@ from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.source import JOURNAL_SCHEMA
 from tidelog_testing.parts.gazette_messages import ACK, CONTINUE, OUTSIDE, producer_id
 from tidelog_testing.servers.cluster import ClusterOfProcesses
-from tidelog_testing.servers.etcd import EtcdProcess
 
 pytestmark = pytest.mark.spark
 
 LABELS = LabelSet.of({"content-type": "text/csv", "topic": "shared"})
 COUNT = 6
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, etcd: EtcdProcess) -> Iterator[ClusterOfProcesses]:
-    folder = tmp_path_factory.mktemp("spark-journal-nodes")
-    with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.name}/") as running:
-        for node_id in ("n1", "n2"):
-            running.start(node_id)
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -110,5 +100,5 @@ def test_a_task_finds_an_owner_that_has_moved(
     assert {each.connection.endpoint for each in partitions} == set(endpoints)
     for partition in partitions:
         other = next(each for each in endpoints if each != partition.connection.endpoint)
-        astray = replace(partition, connection=replace(partition.connection, endpoint=other))
+        astray = replace(partition, connection=replace(partition.connection, endpoints=(other,)))
         assert texts(astray)[-1] == "moved"

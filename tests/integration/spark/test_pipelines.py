@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.spark.pipeline import run_jobs
 from tidelog import Client, Message
+from tidelog.spark import submit
 from tidelog.spark.archive import manifest
 from tidelog.spark.errors import OptionError
 from tidelog.spark.options import parse_options
@@ -45,10 +46,11 @@ from tidelog.spark.pipelines import (
     verify_frame,
     verify_page,
 )
-from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog.spark.pipelines.archiving import commit, stage
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.servers.commands import pipeline_error
 from tidelog_testing.spark.rows import append, data_files, load, payloads
 
 pytestmark = pytest.mark.spark
@@ -450,54 +452,44 @@ def test_the_command_reports_findings_and_its_exit_code(
     assert f"expected {'0' * 32}" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("job", ["archive", "compact", "verify", "stats"])
-def test_what_fails_is_told_in_one_line_whether_spark_met_it_or_we(
-    spark: SparkSession, server: RunningServer, tmp_path: Path, job: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    del spark  # The job uses the active session.
-    folder = [str(tmp_path / job)] if job in ("archive", "compact") else []
-
-    code = run_job([job, *folder, "-o", f"endpoint={server.endpoint}", "-o", "channel=nope"])
-
-    assert code == 1
-    hint = "create it with `tidelog channel create nope`, or correct the name"
-    assert capsys.readouterr().err == f"tidelog: channel 'nope' does not exist: {hint}\n"
-
-
 def test_what_spark_is_not_needed_for_is_told_before_it_starts(
-    server: RunningServer, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    server: RunningServer, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", None)
-    common = ["-o", f"endpoint={server.endpoint}"]
-    ours, folder = [*common, "-o", f"channel={channel}"], str(tmp_path / "new")
+    common = ["--endpoint", server.endpoint]
+    ours, folder = [channel, *common], str(tmp_path / "new")
     (tmp_path / "file").touch()
 
+    hint = "channel 'nope' does not exist: create it with `tidelog channel create nope`, or correct the name"
+
     for arguments, code, message in (
-        (["archive", folder, *common, "-o", "channel=nope"], 1, "'nope' does not exist"),
-        (["compact", folder, *common, "-o", "vchannels=nope/0"], 1, "'nope' does not exist"),
-        (["archive", folder, *ours, "-o", "chann=x"], 2, "did you mean 'channel'?"),
-        (["archive", folder, *ours, "-o", "types=7"], 2, "an archive has all messages of its channels"),
-        (["archive", str(tmp_path), *ours], 1, "is not empty and is not an archive"),
-        (["archive", "s3://bucket/x", *ours], 2, "object stores"),
-        (["verify", *ours, "--digest", "x"], 2, "the digest is 'x', expected 32"),
-        (["verify", *ours, "-o", f"archive={folder}"], 1, "there is no archive at"),
-        (["stats", *ours, "--html", str(tmp_path / "file" / "x")], 1, "Not a directory"),
+        (["archive", folder, "nope", *common], ExitCode.NOT_FOUND, hint),
+        (["compact", folder, "nope", *common], ExitCode.NOT_FOUND, hint),
+        (["verify", "nope", *common], ExitCode.NOT_FOUND, hint),
+        (["stats", "nope", *common], ExitCode.NOT_FOUND, hint),
+        (["compact", folder, "nope/0", *common], ExitCode.NOT_FOUND, "'nope' does not exist"),
+        (["archive", folder, *ours, "--option", "chann=x"], ExitCode.USAGE, "did you mean 'channel'?"),
+        (["archive", folder, *ours, "--option", "types=7"], ExitCode.USAGE, "an archive has all messages of its"),
+        (["archive", str(tmp_path), *ours], ExitCode.CONFLICT, "is not empty and is not an archive"),
+        (["archive", "s3://bucket/x", *ours], ExitCode.USAGE, "object stores"),
+        (["verify", *ours, "--digest", "x"], ExitCode.USAGE, "the digest is 'x', expected 32"),
+        (["verify", *ours, "--archive", folder], ExitCode.CONFLICT, "there is no archive at"),
+        (["stats", *ours, "--html", str(tmp_path / "file" / "x")], ExitCode.FAILURE, "Not a directory"),
     ):
-        assert run_job(arguments) == code
-        told = capsys.readouterr().err
-        assert message in told
-        assert told.count("\n") == 1
+        error = pipeline_error(*arguments)
+        assert error.code is code
+        assert message in error.message
+        assert "\n" not in error.message
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_job_without_java_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_without_java_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert run_job(["stats", "-o", "channel=orders"]) == 1
-    assert "apt-get install" in capsys.readouterr().err
+    error = pipeline_error("stats", "orders")
+
+    assert error.code is ExitCode.FAILURE
+    assert "apt-get install" in error.message
 
 
 def test_the_reason_of_an_error_of_sparks_own_is_its_first_line(spark: SparkSession) -> None:
@@ -507,21 +499,26 @@ def test_the_reason_of_an_error_of_sparks_own_is_its_first_line(spark: SparkSess
     assert reason_of(raised.value).startswith("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column")
 
 
-def test_the_module_runs_where_there_is_only_the_client(
-    client: Client, channel: str, server: RunningServer, tmp_path: Path
-) -> None:
+def test_the_program_for_spark_submit_runs_jobs(
+    spark: SparkSession, client: Client, channel: str, server: RunningServer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    del spark  # The second job uses the active session.
     append(client, f"{channel}/0", "a")
+    options = {"endpoint": server.endpoint, "channel": channel}
+    root = str(tmp_path / "archive")
 
     ran = subprocess.run(
-        [sys.executable, "-m", "tidelog.spark.pipelines", "archive", str(tmp_path / "archive"), "--delta",
-         "-o", f"endpoint={server.endpoint}", "-o", f"channel={channel}"],
+        [Path(sys.executable).parent / "spark-submit", submit.__file__, "archive",
+         json.dumps({"root": root, "options": options, "delta": True})],
         capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
-
     assert ran.returncode == 0, ran.stderr
-    record = json.loads(ran.stdout)
-    assert (record["messages"], record["delta_version"]) == (1, 1)
+    assert json.loads(ran.stdout).items() >= {"messages": 1, "delta_version": 1}.items()
+    wanted = {"options": {**options, "archive": root}, "digest": "0" * 32, "sequences": {"sequence": "number"}}
+    assert submit.main("verify", json.dumps(wanted)) == 9
+    assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(

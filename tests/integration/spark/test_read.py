@@ -72,6 +72,16 @@ def test_every_part_of_a_message_comes_back(client: Client, read: Read, channel:
     ]
 
 
+def test_a_batch_begins_and_ends_at_a_position_on_each_vchannel(client: Client, read: Read, channel: str) -> None:
+    zero = append(client, f"{channel}/0", "a0", "a1", "a2")
+    append(client, f"{channel}/1", "b0")
+    begin = f'{{"{channel}": {{"0": {int(zero[1])}, "1": -2}}}}'
+    end = f'{{"{channel}": {{"0": {int(zero[2])}, "1": -1}}}}'
+
+    assert payloads(read(channel, startingOffsets=begin, endingOffsets=end)) == ["a1", "b0"]
+    assert payloads(read(channel, versionAsOf=zero[1], maxRecordsPerPartition=1, fetchBytes="64k")) == ["a0", "a1"]
+
+
 def test_an_empty_channel_has_no_rows(read: Read, channel: str) -> None:
     assert read(channel).collect() == []
 
@@ -166,8 +176,7 @@ def test_a_cut_in_the_future_is_refused(client: Client, read: Read, channel: str
 
     said = error_of(read(channel, asOfTick=tick + (1 << 40)).collect)
     assert f"asOfTick={tick + (1 << 40)} lies in the future" in said
-    # Spark prints the whole traceback, in which only one frame is left: that of the call into the source.
-    assert said.count('File "') == 1
+    assert "Traceback" not in said
 
 
 def test_partitions_divide_the_rows_without_loss_or_repeat(client: Client, read: Read, channel: str) -> None:
@@ -272,7 +281,7 @@ def test_what_was_trimmed_while_it_was_read_is_passed_over_however_often(
     created = int(described.created_tick)
     ticks = [int(client.append(f"{channel}/0", payload).last_tick) for _ in range(64)]
     whole = ReadPartition(
-        Connection(server.endpoint),
+        Connection((server.endpoint,)),
         channel,
         0,
         ticks[0],
@@ -308,9 +317,9 @@ def test_chosen_columns_are_read_alone(client: Client, read: Read, spark: SparkS
     wrong = spark.read.format("tidelog").schema("payload string").option("endpoint", endpoint)
     said = error_of(lambda: wrong.load(channel).collect())
     assert "the column 'payload' of the tidelog source is binary, not string" in said
-    strange = spark.read.format("tidelog").schema("value binary").option("endpoint", endpoint)
+    strange = spark.read.format("tidelog").schema("size int").option("endpoint", endpoint)
     said = error_of(lambda: strange.load(channel).collect())
-    assert "no column 'value': choose from channel string" in said
+    assert "no column 'size': choose from channel string" in said
 
 
 def test_a_filter_on_types_is_exact_also_where_there_are_broadcasts(client: Client, read: Read, channel: str) -> None:
@@ -388,7 +397,7 @@ def test_the_example_of_the_page_prints_what_the_page_says(
             "channel 'nowhere' does not exist: create it with `tidelog channel create nowhere`, or correct the name",
         ),
         ({"channel": "NOWHERE"}, "the name 'NOWHERE' is not allowed"),
-        ({"channel": "a", "startingOffsets": "earliest"}, "the option 'startingOffsets' is for spark.readStream only"),
+        ({"channel": "a", "commitGroup": "g"}, "the option 'commitGroup' is for spark.readStream only"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "contradict each other"),
         ({"channel": "a", "endpoint": "127.0.0.1:1", "serverTimeout": "0"}, "127.0.0.1:1"),
     ],

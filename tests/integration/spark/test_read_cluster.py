@@ -22,21 +22,11 @@ from tidelog.spark.read.reader import read_partition
 from tidelog.spark.stream.options import parse_stream_options
 from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog_testing.servers.cluster import ClusterOfProcesses
-from tidelog_testing.servers.etcd import EtcdProcess
 from tidelog_testing.spark.rows import payloads
 
 pytestmark = pytest.mark.spark
 
 NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, etcd: EtcdProcess) -> Iterator[ClusterOfProcesses]:
-    folder = tmp_path_factory.mktemp("spark-nodes")
-    with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.name}/") as running:
-        for node_id in ("n1", "n2"):
-            running.start(node_id)
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +101,7 @@ def test_a_task_finds_an_owner_that_has_moved(nodes: ClusterOfProcesses, cluster
         assert isinstance(partition, ReadPartition)
         endpoints.add(partition.connection.endpoint)
         other = n2 if partition.connection.endpoint == n1 else n1
-        astray = replace(partition, connection=replace(partition.connection, endpoint=other))
+        astray = replace(partition, connection=replace(partition.connection, endpoints=(other,)))
         for rows in read_partition(astray, to_arrow_schema(SCHEMA, timezone="UTC"), PayloadFormat()):
             found += [payload.decode() for payload in rows.column("payload").to_pylist()]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidelog import ChannelNotFoundError, Client, PositionTrimmedError
 from tidelog.spark import TidelogDataSource
@@ -39,10 +39,6 @@ def old(client: Client, channel: str) -> int:
     return int(client.append(f"{channel}/0", OLD).first_tick)
 
 
-def rows_of(frame: DataFrame) -> list[bytes]:
-    return [bytes(row.payload) for row in frame.collect()]
-
-
 def test_a_frame_that_was_planned_before_fails(client: Client, channel: str, old: int, read: Any) -> None:
     frame = read(channel)
     # Plans the frame; `collect` uses this plan.
@@ -50,7 +46,7 @@ def test_a_frame_that_was_planned_before_fails(client: Client, channel: str, old
 
     create_again(client, channel)
 
-    assert "another one was created" in error_of(lambda: rows_of(frame))
+    assert "another one was created" in error_of(frame.collect)
     assert payloads(read(channel)) == [payload.decode() for payload in NEW]
 
 

@@ -34,6 +34,7 @@ from tidelog.spark.archive import manifest
 from tidelog.spark.errors import ArchiveError
 from tidelog.spark.pipelines import archive
 from tidelog_testing.loads.recreations import PLANNED, WITHIN_S, Change, ChangingChannel, Round, random_change
+from tidelog_testing.parts.soaks import Recorder
 from tidelog_testing.spark.rows import load
 
 pytestmark = pytest.mark.spark
@@ -125,7 +126,7 @@ def test_a_read_beside_recreations_and_trims_is_complete_for_one_life_or_fails(
     options: dict[str, Any],
     tmp_path: Path,
     random_rounds: int,
-    record_property: Callable[[str, object], None],
+    record_property: Recorder,
 ) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)

@@ -277,7 +277,7 @@ def test_channels_that_were_made_behind_a_batch_are_read_in_their_turn(
 def test_a_group_that_cannot_be_told_is_a_warning_once_a_batch(
     client: Client, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress = GroupProgress(Owners(Connection(client.endpoint)), "NO SUCH NAME", ())
+    progress = GroupProgress(Owners(Connection((client.endpoint,))), "NO SUCH NAME", ())
     offset = cut_at(append(client, f"{channel}/0", "a")[0] + 1, [f"{channel}/0"], {})
 
     progress.commit(offset)

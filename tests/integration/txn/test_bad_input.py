@@ -4,7 +4,6 @@ Method: one server for each test, and in it a transaction that must be as good a
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -16,6 +15,7 @@ from integration.append.test_bad_input import append, check_unharmed, message
 from tidelog.v1 import error_pb2
 from tidelog.v1 import transaction_service_pb2 as txns
 from tidelog.v1 import wal_service_pb2 as wal
+from tidelog_testing.parts.fixtures import server_with
 from tidelog_testing.parts.grpc_calls import Client, connected, named, refusal_of, running_server
 
 Code = grpc.StatusCode
@@ -23,75 +23,59 @@ R = error_pb2
 MAX = (1 << 63) - 1
 # Stands for the transaction that a test begins.
 OPEN = (1 << 63) - 2
-INVALID, MISSING, FAILED = Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION
+INVALID, FAILED = Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION
+# Reasons with their codes.
+WRONG, UNBEGUN = (R.REASON_INVALID_ARGUMENT, INVALID), (R.REASON_TRANSACTION_NOT_EXIST, Code.NOT_FOUND)
 Begin, Commit, Condition = txns.BeginTxnRequest, txns.CommitTxnRequest, txns.CommitCondition
 # On a transaction that was begun for four/0 and four/1 and has one batch on four/0.
 CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("a keepalive of half a millisecond", "BeginTxn", Begin(keepalive_us=500),
-     R.REASON_INVALID_ARGUMENT, INVALID, "is 500 us, expected 1000 to 3600000000"),
-    ("a keepalive of hours", "BeginTxn", Begin(keepalive_us=3_600_000_001),
-     R.REASON_INVALID_ARGUMENT, INVALID, "expected 1000 to 3600000000"),
-    ("a vchannel twice", "BeginTxn", Begin(vchannels=["one", "one/0"]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "names one/0 twice"),
-    ("an unknown vchannel", "BeginTxn", Begin(vchannels=["nowhere"]), R.REASON_CHANNEL_NOT_EXIST, MISSING, "create"),
+     *WRONG, "is 500 us, expected 1000 to 3600000000"),
+    ("a keepalive of hours", "BeginTxn", Begin(keepalive_us=3_600_000_001), *WRONG, "expected 1000 to 3600000000"),
+    ("a vchannel twice", "BeginTxn", Begin(vchannels=["one", "one/0"]), *WRONG, "names one/0 twice"),
+    ("an unknown vchannel", "BeginTxn", Begin(vchannels=["nowhere"]),
+     R.REASON_CHANNEL_NOT_EXIST, Code.NOT_FOUND, "create"),
     ("a wrong name", "BeginTxn", Begin(vchannels=["UPPER"]), R.REASON_INVALID_NAME, INVALID, "lowercase letter"),
-    ("commit of what was never begun", "CommitTxn", Commit(txn_id=MAX), R.REASON_TRANSACTION_NOT_EXIST, MISSING,
-     "was not begun on this server"),
-    ("commit of none", "CommitTxn", Commit(), R.REASON_INVALID_ARGUMENT, INVALID, "the txn_id is 0"),
-    ("rollback of none", "RollbackTxn", txns.RollbackTxnRequest(), R.REASON_INVALID_ARGUMENT, INVALID,
-     "the txn_id is 0"),
-    ("rollback of what was never begun", "RollbackTxn", txns.RollbackTxnRequest(txn_id=MAX),
-     R.REASON_TRANSACTION_NOT_EXIST, MISSING, "not begun"),
+    ("commit of what was never begun", "CommitTxn", Commit(txn_id=MAX), *UNBEGUN, "was not begun on this server"),
+    ("commit of none", "CommitTxn", Commit(), *WRONG, "the txn_id is 0"),
+    ("rollback of none", "RollbackTxn", txns.RollbackTxnRequest(), *WRONG, "the txn_id is 0"),
+    ("rollback of what was never begun", "RollbackTxn", txns.RollbackTxnRequest(txn_id=MAX), *UNBEGUN, "not begun"),
     ("a sign of life of what was never begun", "KeepaliveTxn", txns.KeepaliveTxnRequest(txn_id=MAX),
-     R.REASON_TRANSACTION_NOT_EXIST, MISSING, "not begun"),
-    ("description of what was never begun", "DescribeTxn", txns.DescribeTxnRequest(txn_id=MAX),
-     R.REASON_TRANSACTION_NOT_EXIST, MISSING, "not begun"),
-    ("abort of what was never begun", "AbortTxn", txns.AbortTxnRequest(txn_id=MAX, reason="r"),
-     R.REASON_TRANSACTION_NOT_EXIST, MISSING, "not begun"),
-    ("abort without a reason", "AbortTxn", txns.AbortTxnRequest(txn_id=OPEN), R.REASON_INVALID_ARGUMENT, INVALID,
-     "say why"),
+     *UNBEGUN, "not begun"),
+    ("description of what was never begun", "DescribeTxn", txns.DescribeTxnRequest(txn_id=MAX), *UNBEGUN, "not begun"),
+    ("abort of what was never begun", "AbortTxn", txns.AbortTxnRequest(txn_id=MAX, reason="r"), *UNBEGUN, "not begun"),
+    ("abort without a reason", "AbortTxn", txns.AbortTxnRequest(txn_id=OPEN), *WRONG, "say why"),
     ("abort with a long reason", "AbortTxn", txns.AbortTxnRequest(txn_id=OPEN, reason="r" * 257),
-     R.REASON_INVALID_ARGUMENT, INVALID, "has 257 bytes, expected 1 to 256"),
+     *WRONG, "has 257 bytes, expected 1 to 256"),
     ("commit with a batch that never came", "CommitTxn", Commit(txn_id=OPEN, batches=2),
      R.REASON_TRANSACTION_INCOMPLETE, FAILED, "has 1 batches, expected 2"),
     ("commit without a batch that came", "CommitTxn", Commit(txn_id=OPEN, batches=0),
      R.REASON_TRANSACTION_INCOMPLETE, FAILED, "has 1 batches, expected 0"),
     ("two conditions for one vchannel", "CommitTxn", Commit(txn_id=OPEN, conditions=[Condition(vchannel="four/0")] * 2),
-     R.REASON_INVALID_ARGUMENT, INVALID, "two conditions for four/0"),
+     *WRONG, "two conditions for four/0"),
     ("a condition elsewhere", "CommitTxn", Commit(txn_id=OPEN, conditions=[Condition(vchannel="one")]),
      R.REASON_VCHANNEL_NOT_IN_TRANSACTION, INVALID, "begun without one/0"),
     ("a last tick that is not", "CommitTxn",
      Commit(txn_id=OPEN, conditions=[Condition(vchannel="four/0", expected_last_tick=9)]),
      R.REASON_LAST_TICK_MISMATCH, Code.ABORTED, "expected 9"),
     ("an unknown durability", "CommitTxn", Commit(txn_id=OPEN, durability=9),  # type: ignore[arg-type]  # On purpose.
-     R.REASON_INVALID_ARGUMENT, INVALID, "durability 9 is unknown"),
+     *WRONG, "durability 9 is unknown"),
     ("a batch elsewhere", "Append", append(txn_id=OPEN), R.REASON_VCHANNEL_NOT_IN_TRANSACTION, INVALID,
      "begun without one/0"),
-    ("a batch for what was never begun", "Append", append(txn_id=MAX), R.REASON_TRANSACTION_NOT_EXIST, MISSING,
-     "not begun"),
-    ("a sequence without a transaction", "Append", append(txn_sequence=1), R.REASON_INVALID_ARGUMENT, INVALID,
-     "or set txn_id"),
+    ("a batch for what was never begun", "Append", append(txn_id=MAX), *UNBEGUN, "not begun"),
+    ("a sequence without a transaction", "Append", append(txn_sequence=1), *WRONG, "or set txn_id"),
     ("a gap", "Append", append("four/0", txn_id=OPEN, txn_sequence=3), R.REASON_TRANSACTION_SEQUENCE_GAP, FAILED,
      "batch 3 of transaction"),
     ("other content", "Append", append("four/0", message(b"y"), txn_id=OPEN, txn_sequence=1),
      R.REASON_TRANSACTION_SEQUENCE_REUSED, FAILED, "with different content"),
-    ("a barrier", "Append", append("four/0", txn_id=OPEN, barrier_tick=1), R.REASON_INVALID_ARGUMENT, INVALID,
-     "set it in CommitTxn"),
-    ("a durability", "Append", append("four/0", txn_id=OPEN, durability=1), R.REASON_INVALID_ARGUMENT, INVALID,
-     "durability is set with txn_id"),
-    ("a condition", "Append", append("four/0", txn_id=OPEN, expected_last_tick=0), R.REASON_INVALID_ARGUMENT, INVALID,
+    ("a barrier", "Append", append("four/0", txn_id=OPEN, barrier_tick=1), *WRONG, "set it in CommitTxn"),
+    ("a durability", "Append", append("four/0", txn_id=OPEN, durability=1), *WRONG, "durability is set with txn_id"),
+    ("a condition", "Append", append("four/0", txn_id=OPEN, expected_last_tick=0), *WRONG,
      "expected_last_tick is set with txn_id"),
     ("a producer", "Append", append("four/0", txn_id=OPEN, producer=wal.ProducerSequence(producer_id="p", sequence=1)),
-     R.REASON_INVALID_ARGUMENT, INVALID, "producer is set with txn_id"),
+     *WRONG, "producer is set with txn_id"),
 ]  # fmt: skip
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with running_server() as server, connected(server) as client:
-        await client.create("one")
-        await client.create("four", vchannels=4)
-        yield client
+server, client = server_with({"one": 1, "four": 4})
 
 
 @pytest.mark.parametrize(

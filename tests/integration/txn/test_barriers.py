@@ -1,26 +1,19 @@
 """Barriers of the client's transactions. Method: a real server, whose clock the barriers are ahead of, or not."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient
-from tidelog.testing import server
 from tidelog.txn import transaction as _transaction
 from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.parts.fixtures import client_with
 from tidelog_testing.servers.processes import ServerProcess
 
 HOUR = 3_600_000 << 18
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[AsyncClient]:
-    async with server() as client:
-        await client.create_channel("orders", vchannels=2)
-        yield client
+client = client_with(orders=2)
 
 
 async def test_every_tick_of_the_transaction_exceeds_the_greatest_of_its_barriers(client: AsyncClient) -> None:

@@ -14,6 +14,7 @@ from tidelog.testing import server
 from tidelog.txn import transaction as _transaction
 from tidelog_testing.oracles.reads import payloads
 from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 
@@ -107,9 +108,7 @@ async def test_one_that_nobody_has_any_more_ends(client: AsyncClient) -> None:
     del txn
     gc.collect()
 
-    async with asyncio.timeout(60):
-        while await client.list_txns():
-            await asyncio.sleep(0.05)
+    await eventually(client.list_txns, lambda found: not found)
 
 
 async def test_one_that_failed_is_kept_by_nobody(client: AsyncClient) -> None:

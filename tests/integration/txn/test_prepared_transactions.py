@@ -15,14 +15,16 @@ import pytest
 from tidelog.v1 import channel_service_pb2, error_pb2, message_pb2
 from tidelog.v1 import transaction_service_pb2 as txns
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_server.core import limits
+from tidelog_server.rpc.services.transactions import MAX_PREPARED_TXNS
 from tidelog_server.txn import applications
 from tidelog_server.txn import prepared as prepared_module
+from tidelog_server.txn.applications import MAX_QUERY_ID_BYTES
+from tidelog_server.txn.prepared import MAX_PREPARED_KEEPALIVE_US
 from tidelog_testing.parts.grpc_calls import Client, Refusal, connected, named, refusal_of, running_server
 from tidelog_testing.parts.stores import FaultyStore
 
 R = error_pb2
-FOREVER_US = limits.MAX_PREPARED_KEEPALIVE_US
+FOREVER_US = MAX_PREPARED_KEEPALIVE_US
 APP = "etl"
 
 
@@ -345,7 +347,7 @@ async def test_an_application_that_named_no_query_may_name_one_from_then_on(clie
     await commit(client, 4, query_id="one")
 
     assert await mismatch_of(client, 5) == "query"
-    refusal = await refusal_of(commit(client, 5, app_id="other", query_id="x" * (limits.MAX_QUERY_ID_BYTES + 1)))
+    refusal = await refusal_of(commit(client, 5, app_id="other", query_id="x" * (MAX_QUERY_ID_BYTES + 1)))
     assert (refusal.reason, refusal.values["field"]) == (R.REASON_INVALID_ARGUMENT, "query_id")
 
 
@@ -536,7 +538,7 @@ async def test_too_many_transactions_or_batches_are_refused_and_stay_prepared(
     several = [await prepared(client, "a", ("orders/0", b"1"), ("orders/1", b"2")) for _ in range(2)]
 
     refusal = await refusal_of(commit(client, 0, *several))
-    many = [txns.PreparedTxn(txn_id=i, client_id="a") for i in range(1, limits.MAX_PREPARED_TXNS + 2)]
+    many = [txns.PreparedTxn(txn_id=i, client_id="a") for i in range(1, MAX_PREPARED_TXNS + 2)]
 
     assert (refusal.reason, refusal.effect) == (R.REASON_BATCH_TOO_LARGE, R.EFFECT_NONE)
     assert refusal.values == {"batches": "4", "max_batches": "3"}

@@ -1,5 +1,6 @@
 """Pages with examples: read them, and run the examples."""
 
+import os
 import re
 import subprocess
 import sys
@@ -8,10 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelog.testing import start_server
-from tidelog_testing.servers.processes import ROOT
+from tidelog_cli.child_environment import child_environment
+from tidelog_testing.servers.processes import PYTHON_PATH, ROOT
 
 ENDPOINT: Final = "127.0.0.1:7420"
 """Endpoint of the server in the examples."""
+# What runs until it is stopped, and what installs.
+_LEFT_OUT: Final = ("$ tidelog tail -f", "$ tidelog serve", "$ . .venv", "$ python3 -m venv")
+_COMMAND: Final = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_cli import main; main()' \"$@\"\n"
 
 
 def page(name: str) -> str:
@@ -56,6 +61,34 @@ def output_of(program: str, endpoint: str, folder: Path) -> str:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), f"{program}\nended with {done.stderr}"
     return done.stdout
+
+
+def run_commands(console: str, endpoint: str, folder: Path) -> str:
+    """Run the lines behind ``$`` in a shell, which must succeed without waiting for input; return what they print."""
+    command = folder / "tidelog"
+    command.write_text(_COMMAND)
+    command.chmod(0o755)
+    lines = [line[2:] for line in console.splitlines() if line.startswith("$ ") and not line.startswith(_LEFT_OUT)]
+    environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{console}\nended with {done.stderr}"
+    return done.stdout
+
+
+def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the repository as a user does, with these arguments of Python; it must succeed."""
+    path = os.pathsep.join([str(ROOT), PYTHON_PATH])
+    variables = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(
+        [sys.executable, *arguments], env=os.environ | variables, cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3_000:]
+    return ran
 
 
 def _example_of(text: str) -> str:

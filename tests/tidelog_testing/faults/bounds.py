@@ -28,9 +28,9 @@ from tidelog import (
     Retry,
 )
 from tidelog.admin.blobs import AsyncBlobCalls
-from tidelog.admin.journals import AsyncClusterJournalCalls, AsyncJournalCalls
 from tidelog.admin.mailboxes import AsyncClusterMailboxCalls, AsyncMailboxCalls
 from tidelog.errors import TidelogError
+from tidelog.journals.calls import AsyncClusterJournalCalls, AsyncJournalCalls
 from tidelog_testing.faults.broken_servers import Way
 
 TIMEOUT_S: Final = 2.0
@@ -92,6 +92,7 @@ CASES: Final[dict[str, Case]] = {
         AsyncClient__wal_name=lambda h: h.client.wal_name(),
         AsyncClient__allocate_ticks=lambda h: h.client.allocate_ticks(),
         AsyncClient__latest_mvcc_tick=lambda h: h.client.latest_mvcc_tick("orders"),
+        AsyncClient__vchannels_of=lambda h: h.client.vchannels_of(["orders"]),
         AsyncClient__plan_scan=lambda h: h.client.plan_scan("orders/0"),
         AsyncClient__trim=lambda h: h.client.trim("orders", At.tick(1)),
         AsyncClient__open_producer=lambda h: h.client.open_producer("orders", "p"),
@@ -123,6 +124,7 @@ CASES: Final[dict[str, Case]] = {
         AsyncClient__commit_positions=lambda h: h.client.commit_positions([FIRST]),
         AsyncClient__seek_group=lambda h: h.client.seek_group("readers", At.earliest(), vchannels="orders/0"),
         AsyncClient__describe_cluster=lambda h: h.client.describe_cluster(),
+        AsyncClient__metrics_text=lambda h: h.client.metrics_text(),
         AsyncClient__locate_channels=lambda h: h.client.locate_channels(["orders"]),
         AsyncClient__create_token=lambda h: h.client.create_token("t", ["append:*"]),
         AsyncClient__list_tokens=lambda h: h.client.list_tokens(),
@@ -132,6 +134,7 @@ CASES: Final[dict[str, Case]] = {
         AsyncClient__release_checkpoint=lambda h: h.client.release_checkpoint("c"),
         AsyncClient__list_checkpoints=lambda h: h.client.list_checkpoints(),
         AsyncCluster__describe=lambda h: h.cluster.describe(),
+        AsyncCluster__vchannels_of=lambda h: h.cluster.vchannels_of(["orders"]),
         AsyncCluster__owner_of=lambda h: h.cluster.owner_of("gone"),
         AsyncCluster__client_of=lambda h: h.cluster.client_of("gone"),
         AsyncCluster__channel=lambda h: h.cluster.channel("gone"),
@@ -153,6 +156,7 @@ CASES: Final[dict[str, Case]] = {
         AsyncChannel__alter=lambda h: h.channel.alter(retention=Retention()),
         AsyncChannel__destroy=lambda h: h.client.channel("gone").destroy(),
         AsyncChannel__describe=lambda h: h.channel.describe(),
+        AsyncChannel__open_producer=lambda h: h.channel.open_producer("p"),
         AsyncChannel__append=lambda h: h.channel.append(b"x"),
         AsyncMailbox__send=lambda h: h.mailbox.send(b"x"),
         AsyncMailbox__send_many=lambda h: h.mailbox.send_many([b"x"]),
@@ -222,11 +226,16 @@ CASES: Final[dict[str, Case]] = {
         GIVE_UP_S,
         AsyncClient__scan=lambda h: h.client.scan("orders"),
         AsyncClient__tail=lambda h: h.client.tail("orders"),
+        AsyncCluster__scan=lambda h: h.cluster.scan("orders"),
+        AsyncCluster__tail=lambda h: h.cluster.tail("orders"),
         AsyncVchannel__scan=lambda h: h.vchannel.scan(),
         AsyncVchannel__tail=lambda h: h.vchannel.tail(),
         AsyncChannel__scan=lambda h: h.channel.scan(),
         AsyncChannel__tail=lambda h: h.channel.tail(),
         AsyncScan__anext=lambda h: Steps(exhausted(h, h.scan)),
+        AsyncScan__to_arrow=lambda h: h.client.scan("orders").to_arrow(),
+        AsyncScan__to_pandas=lambda h: h.client.scan("orders").to_pandas(),
+        AsyncScan__to_polars=lambda h: h.client.scan("orders").to_polars(),
         AsyncProducer__flush=lambda h: Steps(flushed(h.producers[0])),
         AsyncProducer__send=lambda h: Steps(sent(h, h.producers[1])),
         AsyncProducer__send_many=lambda h: h.producers[2].send_many([b"x" * 10_000] * 2_000),
@@ -256,25 +265,26 @@ CASES: Final[dict[str, Case]] = {
 }  # fmt: skip
 WAITS_FOR_NO_SERVER: Final = {
     "AsyncClient": "channel vchannel mailbox wal producer txn consumer check_open pause scan_one",
-    "AsyncCluster": "mailbox pause",
+    "AsyncCluster": "client_for mailbox pause",
     "AsyncChannel": "vchannel producer",
     "AsyncVchannel": "producer",
     "AsyncMailbox": "worker",
     "AsyncDelivery": "note_extended",
     "AsyncMailboxWorker": "stop feed",
-    "AsyncConsumer": "commits note_committed rewind commit_soon take_ready",
+    "AsyncConsumer": "commits note_committed rewind commit_soon take_ready pause resume",
     "AsyncProducer": "send_nowait put",
     "AsyncTransaction": "add commit_positions send ack",
     "AsyncWal": "txn scanner_core broadcast",
 }
 # On a server that answers late they wait for messages, as they should.
 READERS: Final = {
-    "AsyncClient.tail", "AsyncVchannel.tail", "AsyncChannel.tail", "AsyncScan.anext", "AsyncConsumer.anext",
-    "AsyncMailboxWorker.anext", "AsyncMailbox.work", "AsyncWal.read",
+    "AsyncClient.tail", "AsyncCluster.tail", "AsyncVchannel.tail", "AsyncChannel.tail", "AsyncScan.anext",
+    "AsyncConsumer.anext", "AsyncMailboxWorker.anext", "AsyncMailbox.work", "AsyncWal.read",
 }  # fmt: skip
 # Internal to the client; what calls them has a row.
 INTERNAL: Final = {
-    "AsyncClient.append_numbered", "AsyncClient.owners_feed", "AsyncClient.reach", "AsyncClient.within",
+    "AsyncClient.append_numbered", "AsyncClient.owners_feed", "AsyncClient.reach", "AsyncClient.scan_core",
+    "AsyncClient.within", "AsyncProducer.found",
     "AsyncCluster.client_with", "AsyncMailbox.fetch_response", "AsyncTransaction.stage", "AsyncMailboxWorker.settle",
     "AsyncMailboxCalls.channel_of", "AsyncClusterMailboxCalls.channel_of", "AsyncClusterMailboxCalls.at_owner",
 }  # fmt: skip

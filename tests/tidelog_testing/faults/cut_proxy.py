@@ -71,17 +71,23 @@ async def end_connections(writers: Iterable[asyncio.StreamWriter]) -> None:
 
 
 @asynccontextmanager
-async def cut_off_client() -> AsyncIterator[tuple[AsyncClient, Proxy, AsyncClient]]:
-    """Yield a client behind a proxy, the proxy, and a client with a direct connection to the same server."""
+async def proxied_server() -> AsyncIterator[tuple[str, Proxy, AsyncClient]]:
+    """Yield the endpoint of a proxy, the proxy, and a client with a direct connection to the server behind it."""
     running = await asyncio.to_thread(start_server)
     proxy = Proxy(running.endpoint)
     listener = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
     try:
-        async with AsyncClient(f"127.0.0.1:{port}") as client, AsyncClient(running.endpoint) as direct:
-            await direct.create_channel("orders", vchannels=2)
-            yield client, proxy, direct
+        async with AsyncClient(running.endpoint) as direct:
+            yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}", proxy, direct
     finally:
         listener.close()
         await proxy.aclose()
         await asyncio.to_thread(running.stop)
+
+
+@asynccontextmanager
+async def cut_off_client() -> AsyncIterator[tuple[AsyncClient, Proxy, AsyncClient]]:
+    """Yield a client behind a proxy, the proxy, and a client with a direct connection to the same server."""
+    async with proxied_server() as (endpoint, proxy, direct), AsyncClient(endpoint) as client:
+        await direct.create_channel("orders", vchannels=2)
+        yield client, proxy, direct

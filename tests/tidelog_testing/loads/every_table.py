@@ -16,9 +16,9 @@ from typing import Any, Final
 import pytest
 
 from tidelog import At, Client, Columns, Message, PositionCommit, ProducerSequence, ResourceKey, TidelogError
-from tidelog.admin.journal_types import JournalUpsert
-from tidelog.admin.labels import LabelSet
 from tidelog.admin.mailbox_types import MailboxSettings
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalUpsert
 from tidelog.mailboxes.types import OutgoingMessage
 from tidelog_server.app import Server
 from tidelog_testing.parts.grpc_calls import running_server

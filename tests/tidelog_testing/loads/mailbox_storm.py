@@ -11,10 +11,11 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from tidelog.v1 import error_pb2, mailbox_service_pb2_grpc
+from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_testing.loads.workload import check_is_gone, detail_of
 from tidelog_testing.oracles.mailbox_ledger import MAX_DELIVERIES, Lease, Ledger
+from tidelog_testing.parts.grpc_calls import Client
 from tidelog_testing.servers.processes import ServerProcess
 
 JOBS: Final = "jobs"
@@ -199,8 +200,7 @@ class MailboxStorm:
 async def stub_of(server: ServerProcess) -> Any:
     """Yield a stub of the mailboxes of a server."""
     async with grpc.aio.insecure_channel(server.grpc) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        yield make_stub(channel)
+        yield Client(channel).mailboxes
 
 
 def check_is_over(error: grpc.aio.AioRpcError) -> None:

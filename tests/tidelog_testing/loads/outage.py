@@ -7,16 +7,17 @@ the log. A test of another reader needs no more: start writers, let the reader b
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, ProducerSequence
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_server.runtime.failpoints import VARIABLE
+from tidelog_testing.loads.storm import KILLED
+from tidelog_testing.servers.held import Held
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
 
 AWAY: Final = pytest.mark.parametrize(
     "away_s", [8, pytest.param(20, marks=pytest.mark.soak), pytest.param(50, marks=pytest.mark.soak)]
@@ -35,14 +36,16 @@ Log = Mapping[str, Sequence[tuple[int, bytes]]]
 """Ticks and payloads per vchannel, in order."""
 
 
-class InterruptedServer:
+class InterruptedServer(Held):
     """A server on a port that stays reserved while it is away. ``with`` ends it.
 
     Attributes:
         grpc: ``host:port``.
+        died_at_start: Number of starts with a failpoint that was reached before the server was ready.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.died_at_start = 0
         self._folder = folder
         self._settings = lasting_port()
         self._process = ServerProcess(folder, self._settings)
@@ -52,12 +55,25 @@ class InterruptedServer:
         """Kill it, and restart it after ``seconds``."""
         self._process.kill()
         await asyncio.sleep(seconds)
+        await self.start_again()
+
+    async def start_again(self, failpoint: str = "") -> None:
+        """Kill it, let another one die at ``failpoint`` if one is given, and restart it."""
+        await asyncio.to_thread(self._process.kill)
+        if failpoint:
+            try:
+                armed = await asyncio.to_thread(ServerProcess, self._folder, self._settings, {VARIABLE: failpoint})
+            except ServerDiedError as error:
+                # What a start completes also hits some of the points, and so do clients before it reports that it is
+                # ready.
+                if error.code != KILLED:
+                    raise
+                self.died_at_start += 1
+            else:
+                assert await asyncio.to_thread(armed.wait) == KILLED, armed.errors
         self._process = await asyncio.to_thread(ServerProcess, self._folder, self._settings)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def kill(self) -> None:
         self._process.kill()
 
 
@@ -66,11 +82,17 @@ class Writers:
 
     Each payload is ``<kind>-<number>``, and is written once. If a call ends with an unknown outcome, its payload may be
     in the log once or not at all; a call that fails without an effect is repeated, as the documents advise.
+
+    Attributes:
+        acknowledged: Payloads, by kind.
+        unknown: Payloads of calls with an unknown outcome.
+        errors: The errors of calls.
     """
 
     def __init__(self, client: AsyncClient, vchannels: Sequence[str]) -> None:
         self.acknowledged: dict[str, list[bytes]] = {}
         self.unknown: set[bytes] = set()
+        self.errors: list[tidelog.TidelogError] = []
         self._client = client
         self._vchannels = vchannels
         self._is_finished = False
@@ -108,9 +130,7 @@ class Writers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,6 +163,7 @@ class Writers:
                 try:
                     await write(vchannel, payload, number)
                 except PASSING as error:
+                    self.errors.append(error)
                     if error.effect == "unknown":
                         self.unknown.add(payload)
                         break
@@ -163,8 +184,11 @@ class Writers:
         """Append under a number, and repeat until the outcome is known: it is in the log once."""
         producer = ProducerSequence("numbered", number)
         while True:
-            with suppress(*PASSING):
+            try:
                 await self._client.append(self._vchannels[0], payload, producer=producer)
+            except PASSING as error:
+                self.errors.append(error)
+            else:
                 return
 
     async def _txn(self, _: str, payload: bytes, __: int) -> None:
@@ -172,8 +196,11 @@ class Writers:
         txn = self._client.txn()
         await txn.append(self._vchannels[0], payload)
         while True:
-            with suppress(tidelog.AppendUnknownError):
+            try:
                 await txn.commit()
+            except tidelog.AppendUnknownError as error:
+                self.errors.append(error)
+            else:
                 return
 
     async def _broadcast(self, _: str, payload: bytes, __: int) -> None:

@@ -31,7 +31,6 @@ MAX_BATCH: Final = 50
 _IN_FLIGHT: Final = 16
 # Probability that a further batch is put into a message that has one.
 _SHARE_OF_SHARED: Final = 0.5
-_ANSWER_WITHIN_S: Final = 30.0
 _PAUSE_S: Final = 0.02
 _WAL: Final = "/tidelog.v1.WalService"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -55,6 +54,9 @@ class Load:
         streams, unaries: Number of producers that use AppendStream and Append.
         followed: What the followers receive.
         padding: Appended to each payload after a space, to fill disks.
+        pause_s: How long each producer waits between two requests, so that a log stays short.
+        answer_within_s: How long a call waits for its answer, and the end of the load for the followers.
+        name: Begin of the names of its producers. Loads that run at a time have different ones.
         acknowledged: Set at the first acknowledgement.
         stopping: When set, the producers finish what they have in flight and end.
         refusals: Number of refusals, by reason.
@@ -67,6 +69,9 @@ class Load:
     unaries: int = 2
     followed: Sequence[Following] = ()
     padding: bytes = b""
+    pause_s: float = 0.0
+    answer_within_s: float = 30.0
+    name: str = ""
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     refusals: Counter[int] = field(default_factory=Counter)
@@ -77,11 +82,15 @@ class Load:
             following = [group.create_task(self._follow(channel, each)) for each in self.followed]
             async with asyncio.TaskGroup() as producers:
                 for number in range(self.streams):
-                    producers.create_task(_StreamProducer(self, f"stream{number}").run(channel))
+                    producers.create_task(_StreamProducer(self, f"{self.name}stream{number}").run(channel))
                 for number in range(self.unaries):
-                    producers.create_task(self._append(channel, f"unary{number}"))
+                    producers.create_task(self._append(channel, f"{self.name}unary{number}"))
             if self.stopping.is_set():
-                await until(self._is_everything_seen, _ANSWER_WITHIN_S, "the followers have seen everything")
+                # They end with the server, if it does.
+                await until(
+                    lambda: self._is_everything_seen() or all(task.done() for task in following),
+                    self.answer_within_s, "the followers have seen everything",
+                )  # fmt: skip
                 for task in following:
                     task.cancel()
 
@@ -119,7 +128,8 @@ class Load:
             messages = [message_pb2.Message(payload=payload) for payload in self.payloads(append)]
             request = wal_service_pb2.AppendRequest(vchannel=append.vchannel, messages=messages)
             try:
-                self.accept(append, (await call(request, timeout=_ANSWER_WITHIN_S)).result)
+                self.accept(append, (await call(request, timeout=self.answer_within_s)).result)
+                await asyncio.sleep(self.pause_s)
             except grpc.aio.AioRpcError as error:
                 detail = detail_of(error)
                 if detail is None:
@@ -192,6 +202,8 @@ class _StreamProducer:
                 await self.room.acquire()
                 request.more.append(self._next())
             await call.write(request)
+            if self.load.pause_s:
+                await asyncio.sleep(self.load.pause_s)
         await call.done_writing()
 
     def _next(self) -> wal_service_pb2.AppendStreamRequest:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc.aio
 
@@ -15,15 +15,11 @@ import tidelog
 from tidelog import AsyncClient
 from tidelog.v1 import (
     error_pb2,
-    message_pb2,
-    transaction_service_pb2,
-    transaction_service_pb2_grpc,
-    wal_service_pb2,
-    wal_service_pb2_grpc,
 )
 from tidelog_server.storage.format.head_file import read_head
 from tidelog_testing.loads.workload import connect, create_channel, detail_of, read_all, until
 from tidelog_testing.oracles.history import Row
+from tidelog_testing.parts.grpc_calls import Client
 from tidelog_testing.servers.processes import ServerProcess
 
 VCHANNELS: Final = ("a/0", "a/1", "b/0")
@@ -153,14 +149,11 @@ async def _rows(endpoint: str, vchannel: str) -> list[Row] | str:
 async def _stage(endpoint: str, number: int, *, commits: bool) -> int:
     """Begin a transaction, stage a small and a large batch on each vchannel, and commit it if requested."""
     async with connect(endpoint) as channel:
-        transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
-        wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
-        txn_id = int((await transactions.BeginTxn(transaction_service_pb2.BeginTxnRequest())).txn_id)
+        calls = Client(channel)
+        txn_id = await calls.begin()
         for vchannel in VCHANNELS:
             for tail in (b"", LARGE):
-                messages = [message_pb2.Message(payload=b"staged-%d" % number + tail)]
-                options = wal_service_pb2.AppendOptions(txn_id=txn_id)
-                await wal.Append(wal_service_pb2.AppendRequest(vchannel=vchannel, messages=messages, options=options))
+                await calls.append(vchannel, b"staged-%d" % number + tail, txn_id=txn_id)
     if commits:
         await _commit(endpoint, txn_id)
     return txn_id
@@ -169,6 +162,5 @@ async def _stage(endpoint: str, number: int, *, commits: bool) -> int:
 async def _commit(endpoint: str, txn_id: int) -> tuple[int, int]:
     """Commit a staged transaction, possibly again; return its ticks."""
     async with connect(endpoint) as channel:
-        transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
-        answer = await transactions.CommitTxn(transaction_service_pb2.CommitTxnRequest(txn_id=txn_id))
-        return answer.result.first_tick, answer.result.last_tick
+        result = await Client(channel).commit(txn_id)
+        return result.first_tick, result.last_tick

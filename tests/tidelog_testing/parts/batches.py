@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tidelog.v1 import message_pb2
 from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import encode_messages, encode_payloads
-from tidelog_server.core.limits import MAX_EVENT_TIME_MS, MIN_EVENT_TIME_MS
 from tidelog_server.log.batch import Batch
+from tidelog_server.rpc.columns.checks import MAX_EVENT_TIME_MS, MIN_EVENT_TIME_MS
 from tidelog_server.rpc.columns.view import ColumnsView
 
 

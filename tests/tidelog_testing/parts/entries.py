@@ -52,3 +52,18 @@ def read_all(store: LogStore, vchannel_id: int, *, max_bytes: int = 1 << 20) -> 
     while page := store.read(vchannel_id, begin_tick, END, max_bytes):
         yield from page
         begin_tick = page[-1].header.last_tick + 1
+
+
+def fill(store: LogStore, *, size_bytes: int) -> None:
+    """Write entries of all sizes, most of ``size_bytes``, staged batches, trims, drops and tokens to a new store."""
+    store.create_vchannels([1, 2, 3])
+    for entry in run_of_entries(1, 40, size_bytes=size_bytes):
+        store.write([entry, new_entry(2, entry.base_tick, size_bytes=20), new_entry(3, entry.base_tick)])
+    store.write([new_entry(1, 10_000, size_bytes=2_500_000), new_entry(2, 10_000, size_bytes=513)])
+    entry = new_entry(2, 20_000, size_bytes=70_000)
+    store.write([], staged=[staged_batch(entry, 5, 1), staged_batch(new_entry(2, 30_000), 6, 1)])
+    store.write([committed(entry, 5, 1, entry.base_tick, entry.last_tick)])
+    store.sync()
+    store.trim(1, 1_100)
+    store.drop_vchannels([3])
+    store.fence(2, 7)

@@ -6,13 +6,13 @@ from typing import Any, Self
 from uuid import UUID
 
 from tidelog import AsyncClient
-from tidelog.admin.journal_types import JournalSpec, JournalUpsert
-from tidelog.admin.labels import CONTENT_TYPE_LABEL, LabelSet
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.iterators import AsyncReadCommittedIter
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
 from tidelog.gazette.sequencer.core import StepSequencer
 from tidelog.gazette.uuids import NIL_UUID, Flags, get_flags
+from tidelog.journals.labels import CONTENT_TYPE_LABEL, LabelSet
+from tidelog.journals.types import JournalSpec, JournalUpsert
 
 CONTENT_TYPE = "application/x-ndjson"
 

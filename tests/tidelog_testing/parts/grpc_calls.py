@@ -11,9 +11,13 @@ import grpc.aio
 import pytest
 
 from tidelog.v1 import (
+    blob_service_pb2_grpc,
+    broadcast_service_pb2_grpc,
     channel_service_pb2,
     channel_service_pb2_grpc,
     error_pb2,
+    group_service_pb2_grpc,
+    mailbox_service_pb2_grpc,
     message_pb2,
     transaction_service_pb2,
     transaction_service_pb2_grpc,
@@ -22,6 +26,7 @@ from tidelog.v1 import (
 )
 from tidelog_server.app import Server
 from tidelog_server.config import load_config
+from tidelog_server.opening import Opened
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.storage.log_store import LogStore
 from tidelog_testing.loads.workload import detail_of
@@ -54,7 +59,7 @@ async def running_server(
     if store is None:
         server = await Server.start(config, clock)
     else:
-        server = Server(config, clock or SystemClock(), store, 0.0)
+        server = Server(Opened(config, store), clock or SystemClock(), 0.0)
         await server._open()
         await server._serve()
     try:
@@ -87,6 +92,10 @@ class Client:
         self.wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        self.mailboxes: Any = mailbox_service_pb2_grpc.MailboxServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        self.blobs: Any = blob_service_pb2_grpc.BlobServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        self.broadcasts: Any = broadcast_service_pb2_grpc.BroadcastServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        self.groups: Any = group_service_pb2_grpc.GroupServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
 
     async def create(self, *names: str, vchannels: int = 1) -> None:
         """Create channels."""

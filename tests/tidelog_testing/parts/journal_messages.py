@@ -3,10 +3,10 @@
 from typing import Any, Self
 from uuid import UUID
 
-from tidelog.admin.journal_types import JournalSpec
-from tidelog.admin.labels import LabelSet
 from tidelog.gazette.messages import Journal, MappingFunc, Message
 from tidelog.gazette.uuids import NIL_UUID
+from tidelog.journals.labels import LabelSet
+from tidelog.journals.types import JournalSpec
 
 JSON_LINES = "application/x-ndjson"
 

@@ -1,8 +1,6 @@
 """Calls of the mailbox service through the generated stubs."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -10,9 +8,10 @@ import grpc
 import grpc.aio
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidelog.v1 import error_pb2, mailbox_service_pb2_grpc
+from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.app import Server
+from tidelog_testing.parts.grpc_calls import connected
 
 _T = TypeVar("_T")
 Samples = dict[tuple[str, str], float]
@@ -21,9 +20,8 @@ Samples = dict[tuple[str, str], float]
 @asynccontextmanager
 async def mailbox_stub(server: Server) -> AsyncIterator[Any]:
     """Yield the stub of a server's mailboxes."""
-    async with grpc.aio.insecure_channel(server.grpc_endpoint) as channel:
-        make_stub: Any = mailbox_service_pb2_grpc.MailboxServiceStub
-        yield make_stub(channel)
+    async with connected(server) as client:
+        yield client.mailboxes
 
 
 async def create(stub: Any, name: str, **settings: Any) -> None:
@@ -72,12 +70,3 @@ async def samples(server: Server) -> Samples:
         for sample in family.samples
         if "mailbox" in sample.name
     }
-
-
-async def eventually(look: Callable[[], Awaitable[_T]], holds: Callable[[_T], bool]) -> _T:
-    """Return what ``look`` finds once something holds of it, within 20 s."""
-    deadline_s = time.monotonic() + 20
-    while not holds(found := await look()):
-        assert time.monotonic() < deadline_s, found
-        await asyncio.sleep(0.01)
-    return found

@@ -132,10 +132,10 @@ def content(state: MailboxState, now: int) -> dict[str, Any]:
             )
             for row in rows.live_rows()
         },
-        "locks": dict(state.locks.all()),
+        "locks": dict(state.locks.by_message.items()),
         "ended": list(state.locks.all_ended()),
         "keys": sorted(state.keys.all()),
-        "groups": {group.name: (group.size, group.in_flight) for group in groups.all()},
+        "groups": {group.name: (group.size, group.in_flight) for group in groups.by_number.values()},
         "exhausted": sorted(state.exhausted),
         "is_paused": state.is_paused,
         "counts": (state.counts(), state.oldest_id),

@@ -105,7 +105,7 @@ async def running_node(
     failures: list[LogFailure] = []
     task_failures: list[str] = []
     metrics = Metrics()
-    log = LogNode(store, limits or Limits(), clock or SystemClock(), metrics, folder=None, on_failure=failures.append)
+    log = LogNode(store, limits or Limits(), clock or SystemClock(), metrics, on_failure=failures.append)
     tasks = TaskOwner(lambda name, _: task_failures.append(name))
     node = Node(log, tasks, failures, task_failures)
     try:
@@ -114,7 +114,7 @@ async def running_node(
     finally:
         await tasks.close()
         await node.close()
-        await log.close()
+        await log.committer.close()
         store.close()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidelog_server.core.entries import EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.storage.log_store import VchannelTail
+from tidelog_server.storage.log_store import VchannelTail, WriteMark
 from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_server.storage.rows import Row
 
@@ -34,15 +34,17 @@ class FaultyStore(MemoryLogStore):
         self.has_synced = threading.Event()
         self.on_headers: Callable[[], None] = lambda: None
 
-    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()
+    ) -> WriteMark:
         """Write, or fail."""
         self.written.append(list(entries))
         self.has_written.set()
         if 0 < self.fails_at_write <= len(self.written):
             raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
-        super().write(entries, rows, staged)
+        return super().write(entries, rows, staged)
 
-    def sync(self) -> None:
+    def sync(self, mark: WriteMark | None = None) -> None:
         """Wait until the test allows it, then sync, or fail."""
         count = sum(map(len, self.written))
         self.may_sync.wait()
@@ -50,7 +52,7 @@ class FaultyStore(MemoryLogStore):
         self.has_synced.set()
         if 0 < self.fails_at_sync <= len(self.synced):
             raise StorageFailedError("sync: input/output error", effect=Effect.UNKNOWN)
-        super().sync()
+        super().sync(mark)
 
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
         """Call the test's function, then read."""
@@ -86,15 +88,18 @@ class CrashingStore(LastingStore):
             change(store)
         return store
 
-    def write(self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], rows: Sequence[Row] = (), staged: Sequence[StagedBatch] = ()
+    ) -> WriteMark:
         """Write, which is durable after a sync."""
-        super().write(entries, rows, staged)
+        mark = super().write(entries, rows, staged)
         self._changes.append(lambda store: store.write(entries, rows, staged))
+        return mark
 
-    def sync(self) -> None:
+    def sync(self, mark: WriteMark | None = None) -> None:
         """Make the writes before this call durable."""
         count = len(self._changes)
-        super().sync()
+        super().sync(mark)
         self._durable = max(self._durable, count)
 
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:

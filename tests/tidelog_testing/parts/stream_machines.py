@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
 from tidelog import AsyncClient, Client, Retry, TidelogError
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.sync_append import JournalClient
-from tidelog.mailboxes.operations import Call
+from tidelog.journals.types import JournalSpec
+from tidelog.mailboxes.operations import Action
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 MAX_ITEMS: Final = 100
@@ -134,7 +134,9 @@ class Operations(Machine):
     async def put_large(self) -> Outcome:
         request = pb.SendRequest(mailbox=self.channel, bodies=[LARGE])
         return asyncio.create_task(
-            self.client.message_calls.operate(self.channel, Call.SEND, request.SerializeToString(), is_repeatable=False)
+            self.client.message_calls.operate(
+                self.channel, Action.SEND, request.SerializeToString(), is_repeatable=False
+            )
         )
 
     async def stored(self, direct: AsyncClient) -> list[int]:

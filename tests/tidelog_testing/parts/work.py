@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Generator
+from contextlib import closing
 from typing import Any, Generic, TypeVar
 
 from tidelog_server.channels.contents import Content
@@ -38,17 +39,19 @@ class Counted(Generic[_Result]):
 
     def __await__(self) -> Generator[Any, Any, _Result]:
         generator = self._inner.__await__()
-        while True:
-            self.steps.append(0)
-            sys.setprofile(self._count)
-            try:
-                awaited = next(generator)
-            except StopIteration as end:
-                found: _Result = end.value
-                return found
-            finally:
-                sys.setprofile(None)
-            yield awaited
+        # If the task is cancelled, the call ends here: CPython 3.11 crashes if the garbage collector ends it.
+        with closing(generator):
+            while True:
+                self.steps.append(0)
+                sys.setprofile(self._count)
+                try:
+                    awaited = next(generator)
+                except StopIteration as end:
+                    found: _Result = end.value
+                    return found
+                finally:
+                    sys.setprofile(None)
+                yield awaited
 
     def _count(self, _frame: object, event: str, _argument: object) -> None:
         if event == "call":

@@ -22,6 +22,6 @@ if __name__ == "__main__":
     for name, value in _LIMITS.items():
         assert hasattr(keeping, name)
         setattr(keeping, name, value)
-    housekeeping._COPY_MESSAGES = 20  # type: ignore[misc]
-    pages.PAGE_BYTES = 2_000  # type: ignore[misc]
+    housekeeping._COPY_MESSAGES = 20  # type: ignore[misc]  # a limit, made small
+    pages.PAGE_BYTES = 2_000  # type: ignore[misc]  # a limit, made small
     asyncio.run(skewed._serve(sys.argv[1:]))

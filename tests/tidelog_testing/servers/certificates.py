@@ -6,6 +6,7 @@ import ipaddress
 import json
 import time
 import uuid
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,10 @@ from typing import Any, Final
 import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
+from jwt.warnings import InsecureKeyLengthWarning
 
 _HOUR: Final = datetime.timedelta(hours=1)
 ISSUER: Final = "https://issuer.example"
@@ -123,27 +125,34 @@ class Authority:
 
 
 class Signer:
-    """Signs tokens like an identity provider."""
+    """Signs tokens like an identity provider.
 
-    def __init__(self, kid: str = "key-1", *, kind: str = "EdDSA") -> None:
+    Attributes:
+        kind: EdDSA, ES256, RS256 or PS256.
+    """
+
+    def __init__(self, kid: str = "key-1", *, kind: str = "EdDSA", bits: int = 2_048) -> None:
         self.kid = kid
         self.kind = kind
-        self.key: Any = (
-            ed25519.Ed25519PrivateKey.generate() if kind == "EdDSA" else ec.generate_private_key(ec.SECP256R1())
-        )
+        self.key: Any
+        if kind == "EdDSA":
+            self.key = ed25519.Ed25519PrivateKey.generate()
+        elif kind == "ES256":
+            self.key = ec.generate_private_key(ec.SECP256R1())
+        else:
+            self.key = rsa.generate_private_key(65_537, bits)
 
     @property
     def jwk(self) -> dict[str, Any]:
         """The public key, in the format of a key set."""
-        public = self.key.public_key()
+        public, common = self.key.public_key(), {"kid": self.kid, "use": "sig"}
         if self.kind == "EdDSA":
             x = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
-            return {"kty": "OKP", "crv": "Ed25519", "kid": self.kid, "use": "sig", "x": _text(x)}
+            return {"kty": "OKP", "crv": "Ed25519", "x": _text(x), **common}
         numbers = public.public_numbers()
-        return {
-            "kty": "EC", "crv": "P-256", "kid": self.kid, "use": "sig",
-            "x": _text(numbers.x.to_bytes(32, "big")), "y": _text(numbers.y.to_bytes(32, "big")),
-        }  # fmt: skip
+        if self.kind == "ES256":
+            return {"kty": "EC", "crv": "P-256", "x": _number(numbers.x), "y": _number(numbers.y), **common}
+        return {"kty": "RSA", "alg": self.kind, "n": _number(numbers.n), "e": _number(numbers.e), **common}
 
     @property
     def public_pem(self) -> bytes:
@@ -161,7 +170,14 @@ class Signer:
 
     def token(self, header: dict[str, Any] | None = None, **changed: Any) -> str:
         """Return a token that is valid except for ``changed``."""
-        return jwt.encode(self.claims(**changed), self.key, self.kind, headers={"kid": self.kid, **(header or {})})
+        return self.signed({"typ": "JWT", "kid": self.kid, **(header or {})}, self.claims(**changed))
+
+    def signed(self, header: dict[str, Any], claims: dict[str, Any]) -> str:
+        """Return a token with this header and ``alg``, and these claims."""
+        with warnings.catch_warnings():
+            # A test may want a key that is too small.
+            warnings.simplefilter("ignore", InsecureKeyLengthWarning)
+            return jwt.encode(claims, self.key, self.kind, headers={"typ": "", **header})
 
 
 def write_key_set(path: Path, *signers: Signer) -> Path:
@@ -179,3 +195,7 @@ def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"
 
 def _text(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _number(value: int) -> str:
+    return _text(value.to_bytes((value.bit_length() + 7) // 8, "big"))

@@ -10,23 +10,24 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import yaml
+
+from tidelog_testing.servers.held import Held
+from tidelog_testing.servers.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 COMPOSE_FILE: Final = ROOT / "deploy" / "docker-compose.yml"
 ENV_EXAMPLE: Final = ROOT / "deploy" / ".env.example"
 _JOB_WITHIN_S: Final = 300.0
-_CONTAINER_PORTS: Final = {"etcd": (2379, 2380), "prometheus": (9090,)}
+_CONTAINER_PORTS: Final = {"etcd": (2379, 2380), "prometheus": (9090,), "kafka": (9092, 9093), "pulsar": (6650, 8080)}
 _SERVER_PORTS: Final = (7420, 7421)
 _VARIABLE: Final = re.compile(r"\$\{(\w+):-([^}]*)\}")
 _ADDRESS: Final = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9.-]*):(\d{4,5})\b")
@@ -85,7 +86,7 @@ def as_user_of_image(service: Mapping[str, Any], etc: Path) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", " && ".join(script), "sh"]
 
 
-class ComposeProcesses:
+class ComposeProcesses(Held):
     """Services as processes; ``with`` ends all running ones by SIGKILL.
 
     Attributes:
@@ -98,7 +99,7 @@ class ComposeProcesses:
         self._folder = folder
         self.services: dict[str, dict[str, Any]] = read_compose(variables)["services"]
         self.ports = {
-            (name, port): _free_port() for name in self.services for port in _CONTAINER_PORTS.get(name, _SERVER_PORTS)
+            (name, port): free_port() for name in self.services for port in _CONTAINER_PORTS.get(name, _SERVER_PORTS)
         }
         self.volumes = {name: folder / "volumes" / name for name in read_compose()["volumes"]}
         for path in self.volumes.values():
@@ -111,10 +112,7 @@ class ComposeProcesses:
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def kill(self) -> None:
         for name in list(self._running):
             self._end(name, signal.SIGKILL, 30.0)
 
@@ -177,31 +175,23 @@ class ComposeProcesses:
 
     def wait_healthy(self, service: str, timeout_s: float = 60.0) -> None:
         """Wait until the health check of a running service passes. Raises TimeoutError, or when it ended."""
-        deadline_s = time.monotonic() + timeout_s
-        while (checked := self.health(service)).returncode != 0:
-            if (code := self._running[service].poll()) is not None:
-                raise AssertionError(f"{service} ended with {code}:\n{self.output(service)}")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{service}: {checked.stdout}{checked.stderr}\n{self.output(service)}")
+        self._wait(service, lambda: self.health(service).returncode == 0, "healthy", timeout_s)
 
     def wait_ready(self, service: str, timeout_s: float = 60.0) -> None:
         """Wait until a running server accepts appends, by its HTTP port. Raises TimeoutError, or when it ended."""
-        deadline_s = time.monotonic() + timeout_s
-        while not self._is_ready(service):
-            if (code := self._running[service].poll()) is not None:
-                raise AssertionError(f"{service} ended with {code}:\n{self.output(service)}")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{service} is not ready:\n{self.output(service)}")
-            time.sleep(0.05)
+        self._wait(service, lambda: self._is_ready(service), "ready", timeout_s)
 
     def wait_until_written(self, service: str, text: str, timeout_s: float = 60.0) -> None:
         """Wait until a running service has written ``text``. Raises TimeoutError, or when it ended."""
+        self._wait(service, lambda: text in self.output(service), f"at {text!r}", timeout_s)
+
+    def _wait(self, service: str, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        while text not in self.output(service):
+        while not is_so():
             if (code := self._running[service].poll()) is not None:
                 raise AssertionError(f"{service} ended with {code}:\n{self.output(service)}")
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{service} has not written {text!r}:\n{self.output(service)}")
+                raise TimeoutError(f"{service} is not {what}:\n{self.output(service)}")
             time.sleep(0.05)
 
     def stop(self, service: str) -> int:
@@ -269,9 +259,3 @@ def _program(name: str) -> str:
         return sys.executable
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.is_file() else shutil.which(name) or name
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

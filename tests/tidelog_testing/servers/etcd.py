@@ -3,17 +3,19 @@
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pytest
+
+from tidelog_testing.parts.missing import missing
+from tidelog_testing.servers.held import Held
+from tidelog_testing.servers.ports import free_port
 
 _START_WITHIN_S: Final = 240.0
 WHY_NOT: Final = "etcd is not installed. On Debian and Ubuntu: apt-get install etcd-server etcd-client"
@@ -21,15 +23,7 @@ WHY_NOT: Final = "etcd is not installed. On Debian and Ubuntu: apt-get install e
 needs_etcd = pytest.mark.skipif(shutil.which("etcd") is None, reason=WHY_NOT)
 
 
-def free_port() -> int:
-    """Return a port on which no process listens at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class EtcdProcess:
+class EtcdProcess(Held):
     """One etcd member. The constructor returns once it answers; ``with`` ends it by SIGKILL.
 
     Attributes:
@@ -53,7 +47,7 @@ class EtcdProcess:
             tls: Files of an authority, a certificate and its key: clients then need a certificate of the authority.
         """
         if shutil.which("etcd") is None:
-            pytest.skip(WHY_NOT)
+            missing(WHY_NOT)
         self._folder = folder
         self._options = options
         self.tls = tls
@@ -63,12 +57,6 @@ class EtcdProcess:
         self._url = f"{scheme}://{self.endpoint}"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self.kill()
 
     @property
     def pid(self) -> int:

@@ -6,7 +6,7 @@ Each still has its own process and session, and starts gRPC and RocksDB there.
 import multiprocessing
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -27,14 +27,21 @@ class ServerFork:
         stdout: Its output.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], errors_path: Path) -> None:
-        """Start ``tidelog serve ARGUMENTS``; stderr goes to a file."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        errors_path: Path,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Start ``tidelog serve ARGUMENTS``; stderr goes to a file. ``prepare`` is called there before."""
         _start_parent(environment["PYTHONPATH"])
         reader, writer = _CONTEXT.Pipe(duplex=False)
         with reader, writer:
             self._process = _CONTEXT.Process(
                 # As a daemon, it ends with the tests at the latest.
-                target=_serve, args=(list(arguments), dict(environment), writer, str(errors_path)), daemon=True
+                target=_serve, args=(list(arguments), dict(environment), writer, str(errors_path), prepare),
+                daemon=True,
             )  # fmt: skip
             self._process.start()
             self.stdout = os.fdopen(os.dup(reader.fileno()), "rb")
@@ -63,7 +70,13 @@ def _start_parent(python_path: str) -> None:
         forkserver.ensure_running()
 
 
-def _serve(arguments: list[str], environment: dict[str, str], stdout: Connection, errors_path: str) -> None:
+def _serve(
+    arguments: list[str],
+    environment: dict[str, str],
+    stdout: Connection,
+    errors_path: str,
+    prepare: Callable[[], None] | None,
+) -> None:
     os.setsid()
     errors = os.open(errors_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(stdout.fileno(), 1)
@@ -72,5 +85,7 @@ def _serve(arguments: list[str], environment: dict[str, str], stdout: Connection
     stdout.close()
     os.environ.clear()
     os.environ.update(environment)
-    failpoints.arm(environment.get(failpoints.VARIABLE, ""))
+    failpoints.ARMED.arm(environment.get(failpoints.VARIABLE, ""))
+    if prepare is not None:
+        prepare()
     main(["serve", *arguments])

@@ -10,11 +10,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psycopg
-import pytest
+
+from tidelog_testing.parts.missing import missing
+from tidelog_testing.servers.held import Held
 
 _USER: Final = "postgres"
 _START_WITHIN_S: Final = 120.0
@@ -31,7 +32,7 @@ def programs() -> Path | None:
     return Path(found).parent if found else None
 
 
-class PostgresProcess:
+class PostgresProcess(Held):
     """One PostgreSQL server. The constructor returns once it answers; ``with`` ends it and deletes its files.
 
     Attributes:
@@ -42,9 +43,7 @@ class PostgresProcess:
     def __init__(self) -> None:
         found = programs()
         if found is None:
-            if os.environ.get("CI") == "true":
-                pytest.fail(WHY_NOT)
-            pytest.skip(WHY_NOT)
+            missing(WHY_NOT)
         self._programs = found
         # Why not pytest's folder: another user cannot enter it, and the path of a socket has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="tidelog-postgres-"))
@@ -66,10 +65,7 @@ class PostgresProcess:
             )
         self._wait_until_it_answers()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def kill(self) -> None:
         # SIGQUIT: an immediate shutdown, which ends the server's own processes too.
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(30)

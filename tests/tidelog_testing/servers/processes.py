@@ -2,49 +2,34 @@
 
 import json
 import os
-import secrets
 import select
 import signal
-import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tidelog_cli.metrics_text import samples
 from tidelog_testing.servers.forks import ServerFork
+from tidelog_testing.servers.held import Held
+from tidelog_testing.servers.ports import free_port
+from tidelog_testing.servers.tested_store import prepare_server
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _START_WITHIN_S: Final = 240.0
 _END_WITHIN_S: Final = 240.0
-# Linux assigns ports from 32,768 on to connections.
-_LASTING_PORTS: Final = range(20_000, 32_000)
+_POLL_S: Final = 0.001
 PYTHON_PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server", "tests"))
 
 
 def lasting_port() -> dict[str, object]:
-    """Return settings with a gRPC port for servers that run one after the other.
-
-    The system assigns no such port to connections, so no other process takes it between two servers.
-    """
-    while True:
-        port = _LASTING_PORTS[secrets.randbelow(len(_LASTING_PORTS))]
-        with socket.socket() as listening:
-            try:
-                listening.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return {"server.grpc_port": port}
-
-
-def free_ports(number: int) -> list[int]:
-    """Return ports that no process listens on, and that the system assigns to no connection."""
-    return [int(str(lasting_port()["server.grpc_port"])) for _ in range(number)]
+    """Return settings with a gRPC port for servers that run one after the other."""
+    return {"server.grpc_port": free_port()}
 
 
 class ServerDiedError(Exception):
@@ -61,7 +46,7 @@ class ServerDiedError(Exception):
         self.errors = errors
 
 
-class ServerProcess:
+class ServerProcess(Held):
     """A server in its own process. The constructor returns once it accepts requests; ``with`` ends it by SIGKILL.
 
     Attributes:
@@ -77,6 +62,7 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
         program: Sequence[str] = (),
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         """Start a server on ``folder``.
 
@@ -87,6 +73,7 @@ class ServerProcess:
             wrapper: Command that runs the server as its child, such as strace or setpriv with options.
             program: What Python runs instead of the server's own module. Without this and a wrapper, the server is a
                 fork of a process that has loaded it.
+            prepare: A function of a module that such a fork calls before it serves.
 
         Raises:
             ServerDiedError: The process ended before it was ready.
@@ -100,6 +87,7 @@ class ServerProcess:
         environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, **(env or {})}
         self._process: ServerFork | subprocess.Popen[bytes]
         if wrapper or program:
+            assert prepare is None
             command = [*wrapper, sys.executable, *(program or ("-m", "tidelog_server")), *arguments]
             with self._errors_path.open("wb") as errors:
                 self._process = subprocess.Popen(
@@ -111,17 +99,11 @@ class ServerProcess:
                     start_new_session=True,
                 )
         else:
-            self._process = ServerFork(arguments, environment, self._errors_path)
+            self._process = ServerFork(arguments, environment, self._errors_path, prepare or prepare_server())
         ready = self._wait_ready()
         self.grpc = str(ready["grpc"])
         self.http = str(ready["http"])
         self.pid = int(str(ready["pid"]))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self.kill()
 
     @property
     def code(self) -> int | None:
@@ -136,9 +118,10 @@ class ServerProcess:
     def kill(self) -> None:
         """End it with SIGKILL and wait until it is gone. Idempotent."""
         if self._process.poll() is None:
-            # A fork may have ended before its exit is reported.
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            # A fork may have ended before its exit is reported. One that has just begun has no group of its own yet.
+            for kill in (os.killpg, os.kill):
+                with suppress(ProcessLookupError):
+                    kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._close_pipe()
 
@@ -185,3 +168,32 @@ class ServerProcess:
     def _close_pipe(self) -> None:
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def pause(pid: int) -> None:
+    """Stop a process by SIGSTOP; return once all its threads are stopped.
+
+    A signal stops a process only once one of its threads runs: on a busy machine others serve requests until then.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    while not all(_is_stopped(stat) for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
+        time.sleep(_POLL_S)
+
+
+def _is_stopped(stat: Path) -> bool:
+    try:
+        text = stat.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        # The thread has ended.
+        return True
+    return text.rpartition(")")[2].split()[0] in "TZX"
+
+
+def refused_start(folder: Path, settings: Mapping[str, object]) -> ServerDiedError:
+    """Return how a server ended that did not start (asserted)."""
+    try:
+        server = ServerProcess(folder, settings)
+    except ServerDiedError as died:
+        return died
+    server.kill()
+    raise AssertionError("the server started")

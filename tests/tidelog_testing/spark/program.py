@@ -8,15 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
+from tidelog_testing.servers.held import Held
 from tidelog_testing.servers.processes import ROOT
 
 
-class SparkProgram:
+class SparkProgram(Held):
     """Runs a module as a program; ``with`` ends all of its processes.
 
     Attributes:
@@ -28,12 +27,6 @@ class SparkProgram:
         self._log_path = log_path
         self.starts = 0
         self._process = self._start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self.end()
 
     @property
     def code(self) -> int | None:
@@ -47,7 +40,7 @@ class SparkProgram:
 
     def start_again(self) -> None:
         """Kill all of its processes at once, if it runs, and start it."""
-        self.end()
+        self.kill()
         self._process = self._start()
 
     def kill_one_of(self, name: str) -> bool:
@@ -67,7 +60,7 @@ class SparkProgram:
             assert time.monotonic() < deadline_s, f"{what}: not within {within_s} s\n{self.text}"
             time.sleep(0.02)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill its remaining processes. Executors have their own sessions."""
         children = []
         if self._process.poll() is None:

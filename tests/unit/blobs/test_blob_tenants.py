@@ -18,16 +18,11 @@ from tidelog_server.blobs.events import (
     encode_stored_by,
     replay_blobs,
 )
-from tidelog_server.blobs.state import Blob, BlobState
+from tidelog_server.blobs.state import BLOB_MEMORY_BYTES, BLOB_PLACE_MEMORY_BYTES, Blob, BlobState
 from tidelog_server.blobs.step import NOBODY, BlobStep, Storer
 from tidelog_server.core.callers import Tenant, tenant_of
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, RateLimitRejectedError
-from tidelog_server.core.limits import (
-    BLOB_CHUNK_BYTES,
-    BLOB_MEMORY_BYTES,
-    BLOB_PLACE_MEMORY_BYTES,
-    BLOB_TENANT_MEMORY_BYTES,
-)
+from tidelog_server.core.limits import BLOB_CHUNK_BYTES, BLOB_TENANT_MEMORY_BYTES
 from tidelog_server.core.usage import Usage
 
 KEY = b"K" * 20
@@ -115,9 +110,9 @@ def test_the_memory_of_blobs_counts_to_who_pays_and_to_who_counts() -> None:
     for loaded in (state, decode_blobs(encode_blobs(state))):
         used = [loaded.memory_usage.of(each.tenant) for each in (A, B, NOBODY)]
         assert used == [a, BLOB_TENANT_MEMORY_BYTES, 0]
-    assert dict(charged.items()) == {A.tenant: a, B.tenant: BLOB_TENANT_MEMORY_BYTES}
+    assert dict(charged.by_tenant.items()) == {A.tenant: a, B.tenant: BLOB_TENANT_MEMORY_BYTES}
     BlobStep(state, 11).collect([KEY])
-    assert dict(charged.items()) == {
+    assert dict(charged.by_tenant.items()) == {
         A.tenant: BLOB_MEMORY_BYTES + 2 * BLOB_PLACE_MEMORY_BYTES + BLOB_TENANT_MEMORY_BYTES
     }
     BlobStep(state, 12).collect([b"large"])

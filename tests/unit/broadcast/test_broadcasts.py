@@ -4,7 +4,7 @@ Method: a node whose store and metadata outlive it, and whose metadata commits c
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from tidelog_server.broadcast.records import Progress, TaskRecord, Tombstone
 from tidelog_server.broadcast.rows import LOGGED
 from tidelog_server.broadcast.service import BroadcastResult
 from tidelog_server.broadcast.store import BroadcastRecords
-from tidelog_server.broadcast.table import BroadcastTable, Task
+from tidelog_server.broadcast.table import MAX_TOMBSTONE_AGE_MS, BroadcastTable, Task
 from tidelog_server.core.broadcasts import BroadcastState, KeyName
 from tidelog_server.core.callers import NO_TENANT, tenant_of
 from tidelog_server.core.errors import (
@@ -34,7 +34,7 @@ from tidelog_server.core.errors import (
     StorageFailedError,
 )
 from tidelog_server.core.errors.forgotten import BroadcastForgottenError
-from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, Limits
+from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.rows import WINDOWS
 from tidelog_server.metadata.memory import MemoryMetadataStore
@@ -44,6 +44,7 @@ from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.broadcasts import a_broadcast, a_key, in_log
 from tidelog_testing.parts.nodes import Node, running_node
 from tidelog_testing.parts.stores import FaultyStore, LastingStore
+from tidelog_testing.parts.waiting import eventually, until
 
 LANES = ["a/0", "a/1", "b/0"]
 KEY = a_key("k")
@@ -82,6 +83,13 @@ class GatedMetadata(MemoryMetadataStore):
 async def prepare(node: Node) -> None:
     await node.create("a", 2)
     await node.create("b")
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        yield node
 
 
 async def an_id(node: Node) -> int:
@@ -220,36 +228,32 @@ async def test_a_cancelled_call_goes_on_once_it_is_accepted() -> None:
         assert in_log(node, "a/1") == [(broadcast_id, result.tick, b"payload")]
 
 
-async def test_calls_with_one_id_at_once_are_one_broadcast() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        broadcast_id = await an_id(node)
-        request = a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id, wait_s=10)
+async def test_calls_with_one_id_at_once_are_one_broadcast(node: Node) -> None:
+    broadcast_id = await an_id(node)
+    request = a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id, wait_s=10)
 
-        results = await asyncio.gather(*(node.broadcasts.broadcast(request) for _ in range(5)))
+    results = await asyncio.gather(*(node.broadcasts.broadcast(request) for _ in range(5)))
 
-        assert sorted(result.is_duplicate for result in results) == [False, True, True, True, True]
-        assert len({result.tick for result in results}) == 1
-        assert len(in_log(node, "a/0")) == 1
+    assert sorted(result.is_duplicate for result in results) == [False, True, True, True, True]
+    assert len({result.tick for result in results}) == 1
+    assert len(in_log(node, "a/0")) == 1
 
 
-async def test_a_shutdown_ends_every_wait() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        waiting = [
-            asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(node.broadcasts.acks.wait([result.broadcast_id], None, 60, once=False)),
-            asyncio.create_task(node.broadcasts.acks.wait([], KEY.name, 60, once=True)),
-        ]
-        await asyncio.sleep(0.01)
-        node.log.begin_shutdown()
+async def test_a_shutdown_ends_every_wait(node: Node) -> None:
+    result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+    waiting = [
+        asyncio.create_task(node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
+        asyncio.create_task(node.broadcasts.acks.wait([result.broadcast_id], None, 60, once=False)),
+        asyncio.create_task(node.broadcasts.acks.wait([], KEY.name, 60, once=True)),
+    ]
+    await asyncio.sleep(0.01)
+    node.log.begin_shutdown()
 
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert [type(outcome) for outcome in outcomes] == [ShutdownError] * 3
-        assert node.broadcasts._keys.waiters == 0
-        assert node.broadcasts._saver.waiters == 0
+    assert [type(outcome) for outcome in outcomes] == [ShutdownError] * 3
+    assert node.broadcasts._keys.waiters == 0
+    assert node.broadcasts._saver.waiters_usage.total == 0
 
 
 async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
@@ -271,7 +275,7 @@ async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyP
     sent = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broadcasts, node.broadcasts._table
+        calls, table = node.broadcasts, node.broadcasts.table
         stays_open = await calls.broadcast(a_broadcast(["b/0"], broadcast_id=await an_id(node)))
         for _ in range(6):
             request = a_broadcast(["a/0"], broadcast_id=await an_id(node))
@@ -322,7 +326,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
     theirs: list[BroadcastRequest] = []
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
-        calls, table = node.broadcasts, node.broadcasts._table
+        calls, table = node.broadcasts, node.broadcasts.table
         for tenant, sent, count in ((other, mine, 2), (hoarder, theirs, 10)):
             for _ in range(count):
                 sent.append(replace(a_broadcast(["a/0"], broadcast_id=await an_id(node)), tenant=tenant))
@@ -345,27 +349,25 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
         assert unused_id > late.broadcast_id
 
 
-async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        calls = node.broadcasts
-        await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
-        for module, name, value in (
-            (admission, "MAX_OPEN_BROADCASTS", 1),
-            (admission, "MAX_OPEN_BROADCAST_VCHANNELS", 5),
-            (admission, "MAX_WAITING_BROADCAST_BYTES", 5),
-        ):
-            with monkeypatch.context() as patch:
-                patch.setattr(module, name, value)
-                with pytest.raises(RateLimitRejectedError):
-                    await calls.broadcast(a_broadcast(LANES))
-        monkeypatch.setattr(saver, "MAX_BROADCAST_WAITERS", 0)
-        with pytest.raises(RateLimitRejectedError):
-            await calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=1))
-        with pytest.raises(RateLimitRejectedError):
-            await calls.acks.wait([], KEY.name, 1, once=False)
-        assert calls._keys.holders(KEY.name) == list(calls._table.open)
-        assert len(in_log(node, "a/0")) == 1
+async def test_every_bound_refuses_what_is_too_much(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = node.broadcasts
+    await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
+    for module, name, value in (
+        (admission, "MAX_OPEN_BROADCASTS", 1),
+        (admission, "MAX_OPEN_BROADCAST_VCHANNELS", 5),
+        (admission, "MAX_WAITING_BROADCAST_BYTES", 5),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            with pytest.raises(RateLimitRejectedError):
+                await calls.broadcast(a_broadcast(LANES))
+    monkeypatch.setattr(saver, "MAX_BROADCAST_WAITERS", 0)
+    with pytest.raises(RateLimitRejectedError):
+        await calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=1))
+    with pytest.raises(RateLimitRejectedError):
+        await calls.acks.wait([], KEY.name, 1, once=False)
+    assert calls._keys.holders(KEY.name) == list(calls.table.open)
+    assert len(in_log(node, "a/0")) == 1
 
 
 async def test_no_row_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,9 +377,7 @@ async def test_no_row_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.Monkey
         await prepare(node)
         await node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
         await node.broadcasts.broadcast(a_broadcast(LANES))
-        async with asyncio.timeout(5):
-            while logged(store):
-                await asyncio.sleep(0.01)
+        await until(lambda: not logged(store), within_s=5)
         assert [name for _, name in store.rows(WINDOWS)] == ["someone"]
 
 
@@ -387,9 +387,7 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
         await prepare(node)
         one = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
         root = f"tidelog/broadcast/{one.broadcast_id}"
-        async with asyncio.timeout(5):
-            while await metadata.get(f"{root}/message"):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: metadata.get(f"{root}/message"), lambda found: not found, within_s=5)
     intact = await metadata.list("tidelog/broadcast/")
     assert sorted(intact) == [f"{root}/progress", f"{root}/task"]
     task = intact[f"{root}/task"].value
@@ -442,12 +440,10 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
                 pass
 
 
-async def test_nobody_holds_a_key_that_nobody_took() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        with pytest.raises(ChannelNotExistError):
-            await node.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
-        assert await node.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
+async def test_nobody_holds_a_key_that_nobody_took(node: Node) -> None:
+    with pytest.raises(ChannelNotExistError):
+        await node.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
+    assert await node.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
 
 
 @contextmanager
@@ -462,13 +458,11 @@ def log_events() -> Iterator[list[MutableMapping[str, Any]]]:
         structlog.configure(**before)
 
 
-async def test_an_abort_is_noted_once_with_its_reason() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        with log_events() as events:
-            await node.broadcasts.abort(result.broadcast_id, "its consumer is gone")
-            await node.broadcasts.abort(result.broadcast_id, "again")
+async def test_an_abort_is_noted_once_with_its_reason(node: Node) -> None:
+    result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+    with log_events() as events:
+        await node.broadcasts.abort(result.broadcast_id, "its consumer is gone")
+        await node.broadcasts.abort(result.broadcast_id, "again")
 
     (event,) = [event for event in events if event["event"] == "broadcast_aborted"]
     assert (event["log_level"], event["broadcast_id"], event["reason"]) == (
@@ -477,32 +471,30 @@ async def test_an_abort_is_noted_once_with_its_reason() -> None:
     assert (event["acked"], event["vchannels"], event["resource_keys"]) == (0, 3, ["d/k exclusive"])
 
 
-async def test_metrics_tell_what_is_open_and_who_waits() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        calls = node.broadcasts
-        first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
-        done = await calls.broadcast(a_broadcast(["b/0"]))
-        await calls.acks.ack(done.broadcast_id, ["b/0"])
-        waiting = [
-            asyncio.create_task(calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
-            asyncio.create_task(calls.acks.wait([first.broadcast_id], None, 60, once=True)),
-        ]
-        await asyncio.sleep(0.01)
+async def test_metrics_tell_what_is_open_and_who_waits(node: Node) -> None:
+    calls = node.broadcasts
+    first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
+    done = await calls.broadcast(a_broadcast(["b/0"]))
+    await calls.acks.ack(done.broadcast_id, ["b/0"])
+    waiting = [
+        asyncio.create_task(calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
+        asyncio.create_task(calls.acks.wait([first.broadcast_id], None, 60, once=True)),
+    ]
+    await asyncio.sleep(0.01)
 
-        node.refresh_metrics()
+    node.refresh_metrics()
 
-        text = node.log.metrics.render().decode()
-        for line in (
-            'tidelog_broadcasts_open{state="pending"} 0.0', 'tidelog_broadcasts_open{state="wait_ack"} 1.0',
-            "tidelog_broadcasts_accepted_total 2.0", "tidelog_broadcast_acks_total 1.0",
-            "tidelog_broadcast_tombstones 1.0", 'tidelog_broadcast_waiters{kind="keys"} 1.0',
-            'tidelog_broadcast_waiters{kind="acks"} 1.0',
-        ):  # fmt: skip
-            assert line in text
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+    text = node.log.metrics.render().decode()
+    for line in (
+        'tidelog_broadcasts_open{state="pending"} 0.0', 'tidelog_broadcasts_open{state="wait_ack"} 1.0',
+        "tidelog_broadcasts_accepted_total 2.0", "tidelog_broadcast_acks_total 1.0",
+        "tidelog_broadcast_tombstones 1.0", 'tidelog_broadcast_waiters{kind="keys"} 1.0',
+        'tidelog_broadcast_waiters{kind="acks"} 1.0',
+    ):  # fmt: skip
+        assert line in text
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() -> None:
@@ -534,16 +526,14 @@ async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() ->
         assert caught.value.effect is Effect.UNKNOWN
 
 
-async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others() -> None:
-    async with running_node(LastingStore()) as node:
-        await prepare(node)
-        broadcasts = node.broadcasts
-        aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
-        await broadcasts.abort(aborted.broadcast_id, "gone")
-        await broadcasts.acks.ack(acked.broadcast_id, LANES[:1])
+async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others(node: Node) -> None:
+    broadcasts = node.broadcasts
+    aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
+    await broadcasts.abort(aborted.broadcast_id, "gone")
+    await broadcasts.acks.ack(acked.broadcast_id, LANES[:1])
 
-        for ids in ([aborted.broadcast_id, acked.broadcast_id], [acked.broadcast_id, aborted.broadcast_id]):
-            assert await broadcasts.acks.wait(ids, None, 0.0, once=True) == []
+    for ids in ([aborted.broadcast_id, acked.broadcast_id], [acked.broadcast_id, aborted.broadcast_id]):
+        assert await broadcasts.acks.wait(ids, None, 0.0, once=True) == []
 
 
 async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:

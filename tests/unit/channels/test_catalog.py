@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidelog_server.channels.catalog import ChannelRecord, Owner
+from tidelog_server.channels.changes import Growth
 from tidelog_server.channels.contents import Content, ContentKind
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.retention import GroupCut, Retention
@@ -26,9 +27,14 @@ BOUNDED = (
     b'"created_tick":5,"is_destroying":false,"retention":{"age_ms":0,"bytes":1,"hard_bytes":2},'
     b'"cuts":[[1,{"messages":3,"bytes":4,"until_tick":6,"groups":["g"]}]]}',
 )
+GROWN = (
+    replace(PLAIN[0], vchannel_ids=(7, 11, 12), growths=(Growth(Tick(6), 1), Growth(Tick(9), 2)), is_growing=True),
+    b'{"version":1,"name":"a","vchannel_ids":[7,11,12],"owner":{"role":"","address":"","description_text":""},'
+    b'"created_tick":5,"is_destroying":false,"growths":[[6,1],[9,2]],"is_growing":true}',
+)
 
 
-@pytest.mark.parametrize(("record", "stored"), [PLAIN, BOUNDED])
+@pytest.mark.parametrize(("record", "stored"), [PLAIN, BOUNDED, GROWN])
 def test_a_record_is_stored_as_documented(record: ChannelRecord, stored: bytes) -> None:
     assert record.encode() == stored
     assert ChannelRecord.decode("key", stored) == record
@@ -41,11 +47,18 @@ def test_a_record_is_stored_as_documented(record: ChannelRecord, stored: bytes) 
         (b'"hard_bytes":2', b'"harder":2'),
         (b"[[1,{", b"[[{"),
         (b'"groups"', b'"troops"'),
+        (b"[[6,1],", b"[[6],"),
     ],
 )
 def test_a_damaged_or_unknown_record_is_refused(part: bytes, other: bytes) -> None:
+    [(_, stored)] = [each for each in (BOUNDED, GROWN) if part in each[1]][:1]
     with pytest.raises(DataLossError):
-        ChannelRecord.decode("key", BOUNDED[1].replace(part, other))
+        ChannelRecord.decode("key", stored.replace(part, other))
+
+
+def test_vchannels_are_added_behind_the_others() -> None:
+    assert PLAIN[0].grown(Tick(6), [11]).grown(Tick(9), [12]) == GROWN[0]
+    assert not PLAIN[0].is_growing
 
 
 def test_the_last_groups_that_were_cut_past_are_remembered() -> None:

@@ -1,13 +1,23 @@
 """Settings as flags: every accepted form, and a usage error for every other."""
 
+from pathlib import Path
+
 import pytest
 
 from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_server.commands.config_flags import parse_settings
+from tidelog_server.commands.config_flags import parse_file_and_settings, parse_settings
 
 
 def test_both_forms_are_understood() -> None:
     assert parse_settings(["--log.level", "debug", "--server.host=::1"]) == {"log.level": "debug", "server.host": "::1"}
+
+
+def test_one_word_among_them_is_a_file() -> None:
+    for arguments in (["x.toml", "--log.level", "debug"], ["--log.level", "debug", "x.toml"]):
+        assert parse_file_and_settings(arguments) == (Path("x.toml"), {"log.level": "debug"})
+    assert parse_file_and_settings([]) == (None, {})
+    with pytest.raises(CommandError, match=r"unexpected argument 'y\.toml'"):
+        parse_file_and_settings(["x.toml", "y.toml"])
 
 
 def test_a_value_may_hold_an_equals_sign() -> None:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidelog import At, Tick
-from tidelog_cli.commands.positions import parse_start
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.options.positions import parse_start
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import OutgoingMessage
-from tidelog_cli.commands.mailboxes.records import MessageDecoder, message_of_json
+from tidelog_cli.commands.mailboxes.records import message_decoder, message_of_json
 from tidelog_cli.exit_codes import CommandError
-from tidelog_cli.output.framing import Framing, json_of_bytes
+from tidelog_cli.output.framing import Decoder, Framing, json_of_bytes
 
 TEMPLATE = OutgoingMessage(b"", {"a": "b"}, priority=3, group="g")
 
 
-def decoder(framing: Framing) -> MessageDecoder:
-    return MessageDecoder(framing, lambda body: OutgoingMessage(body, TEMPLATE.headers, priority=3, group="g"))
+def decoder(framing: Framing) -> Decoder[OutgoingMessage]:
+    return message_decoder(framing, lambda body: OutgoingMessage(body, TEMPLATE.headers, priority=3, group="g"))
 
 
 @given(st.lists(st.binary(max_size=20)), st.integers(1, 9))

@@ -4,23 +4,22 @@ Method: the real command in this process, with a stub Java that only prints its 
 fails with another error than the tests expect.
 """
 
+import errno
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog.spark.pipelines import Digest, Digests, VchannelReport, VerifyReport
 from tidelog_cli.child_environment import child_environment
 from tidelog_cli.commands.pipeline import print_audit
-from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.exit_codes import ExitCode
 from tidelog_cli.output.records import Output
-from tidelog_cli.root import app
-from tidelog_testing.servers.commands import COMMAND
+from tidelog_testing.servers.commands import COMMAND, pipeline_error
 
 _JAVA = """#!/bin/sh
 test "$2" = -version && echo "    java.specification.version = 21" >&2 && exit 0
@@ -51,13 +50,6 @@ def archived(tmp_path: Path) -> list[str]:
     return ["--archive", str(root), "--archive-only"]
 
 
-def fail(*arguments: str) -> CommandError:
-    """Run ``tidelog pipeline`` and return the error that it fails with."""
-    error = CliRunner().invoke(app, ["pipeline", *arguments]).exception
-    assert isinstance(error, CommandError), error
-    return error
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -67,7 +59,7 @@ def fail(*arguments: str) -> CommandError:
     ],
 )  # fmt: skip
 def test_an_object_store_is_refused_where_a_folder_is_named(folder: Path, arguments: tuple[str, ...]) -> None:
-    error = fail(*arguments)
+    error = pipeline_error(*arguments)
 
     assert error.code is ExitCode.USAGE
     assert "object stores and other URLs are not supported" in error.message
@@ -90,7 +82,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_read(
 ) -> None:
     (folder / "file").touch()
 
-    error = fail(*arguments)
+    error = pipeline_error(*arguments)
 
     assert (error.code, error.message) == (ExitCode.FAILURE, message.format(here=folder))
     assert [path.name for path in folder.iterdir()] == ["file"]
@@ -98,11 +90,24 @@ def test_what_cannot_be_written_is_told_before_anything_is_read(
 
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(archived: list[str]) -> None:
     # No user can create it, not even root.
-    error = fail("compact", "/proc/nothere", "orders", *archived)
+    error = pipeline_error("compact", "/proc/nothere", "orders", *archived)
 
     assert (error.code, error.message) == (
         ExitCode.FAILURE, "cannot read or write /proc/nothere: No such file or directory",
     )  # fmt: skip
+
+
+def test_a_connection_that_fails_is_not_taken_for_the_input(
+    monkeypatch: pytest.MonkeyPatch, archived: list[str]
+) -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("tidelog_cli.commands.pipeline.check_java", refuse)
+
+    error = pipeline_error("stats", "orders", *archived)
+
+    assert (error.code, error.message) == (ExitCode.FAILURE, f"[Errno {errno.ECONNREFUSED}] Connection refused")
 
 
 def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tidelog import At, Tick
 from tidelog_cli.commands.mailboxes.arguments import parse_time
-from tidelog_cli.commands.positions import parse_duration, parse_moment, parse_position, parse_start
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.options.positions import parse_duration, parse_moment, parse_position, parse_start
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,15 @@ from tidelog_cli.exit_codes import CommandError, ExitCode
 )
 def test_durations(text: str, expected: timedelta) -> None:
     assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["9999999999d", "9" * 400 + "d"])
+def test_a_duration_that_is_too_long_is_refused_with_the_limit(text: str) -> None:
+    with pytest.raises(CommandError, match="is too long: expected at most 999999999d") as caught:
+        parse_duration(text)
+
+    assert caught.value.code is ExitCode.USAGE
+    assert len(caught.value.message) < 120
 
 
 def test_a_number_is_a_tick_and_an_at_sign_begins_a_time() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from datetime import datetime
 from itertools import pairwise
 from math import inf
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -349,6 +349,14 @@ async def test_a_result_of_the_wrong_size_is_no_acknowledgement() -> None:
 async def test_only_bytes_and_messages_can_be_measured(message: object) -> None:
     with pytest.raises(TypeError, match="bytes"):
         measure_all([message])  # type: ignore[list-item]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    ("messages", "hint"), [("text", "encode it"), (bytearray(b"x"), "copy it"), (memoryview(b"x"), "copy it")]
+)
+async def test_a_sequence_of_another_kind_is_refused_by_its_type(messages: Any, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"^append expects bytes, .* got {type(messages).__name__}: {hint}"):
+        measure_all(messages)
 
 
 async def test_appends_on_other_terms_travel_apart() -> None:

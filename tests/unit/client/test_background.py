@@ -6,12 +6,15 @@ import contextvars
 import gc
 import signal
 import threading
+import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
 
+from tidelog import AsyncClient, Client, ClosedError
 from tidelog.transport.background import background
 
 IN_TIME_S = 30.0
@@ -125,3 +128,70 @@ def test_calls_of_several_threads_overlap() -> None:
         waiting = threads.submit(background.run, first())
         assert background.run(second()) == "second"
         assert waiting.result(IN_TIME_S) == "first"
+
+
+def collect_on_the_loop(abandon: Callable[[], None]) -> None:
+    """Free what ``abandon`` leaves, cycles included, on the thread of the loop; wait until the loop is idle."""
+
+    async def collect() -> None:
+        gc.collect()
+
+    gc.collect()
+    gc.disable()
+    try:
+        abandon()
+        background.run(collect())
+    finally:
+        gc.enable()
+    give_up_s = time.monotonic() + IN_TIME_S
+    while background.is_busy:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def leave_in_a_cycle(unfinished: Iterator[object]) -> None:
+    """Begin an iterator, and leave it to the garbage collector."""
+    next(unfinished)
+    cycle: list[object] = [unfinished]
+    cycle.append(cycle)
+
+
+def test_a_generator_that_is_freed_on_the_thread_of_the_loop_closes_its_client() -> None:
+    used: list[AsyncClient] = []
+
+    def using_a_client() -> Iterator[None]:
+        with Client() as client, closing(client.producer("orders/0")), client.txn(), client.scan("orders/0"):
+            used.append(client._client)
+            yield
+
+    collect_on_the_loop(lambda: leave_in_a_cycle(using_a_client()))
+    with pytest.raises(ClosedError):
+        used[0].check_open()
+
+
+def test_the_exception_handler_of_the_loop_gets_the_failure_of_a_close_that_nobody_waits_for() -> None:
+    failures: list[object] = []
+
+    class Failing:
+        def __del__(self) -> None:
+            background.close(self._aclose())
+
+        @staticmethod
+        async def _aclose() -> None:
+            raise SomeError
+
+    loop = background.loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    try:
+        collect_on_the_loop(lambda: leave_in_a_cycle(iter([Failing()])))
+    finally:
+        loop.set_exception_handler(None)
+    assert [type(failure) for failure in failures] == [SomeError]
+
+
+def test_another_blocking_call_on_the_thread_of_the_loop_is_an_error() -> None:
+    async def work() -> None:
+        background.run(asyncio.sleep(0))
+
+    with pytest.raises(AssertionError, match="a blocking call on the client's own event loop"):
+        background.run(work())

@@ -6,6 +6,7 @@ long; no server is needed.
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 # A mailbox's server judges negative ones: a message may be due in the past.
 MAY_BE_NEGATIVE = {"fetch", "lease", "worker", "delay", "ttl"}
-BAD = [math.nan, math.inf, -math.inf, 1e300, True, "5"]
+BAD = [math.nan, math.inf, -math.inf, 1e300, True, "5", timedelta.max]
 
 
 @pytest.mark.parametrize("bad", [*BAD, -1, -0.001], ids=repr)
@@ -76,6 +77,15 @@ async def test_an_impossible_duration_is_refused_by_its_name(name: str, bad: obj
     with pytest.raises((ValueError, TypeError), match=f"^(messages.*: )?{argument} is "):
         result = call(bad)
         await result
+
+
+def test_a_timedelta_is_a_number_of_seconds() -> None:
+    assert check_seconds("wait_s", timedelta(minutes=1, milliseconds=5)) == 60.005
+    assert AsyncClient(timeout_s=timedelta(seconds=5)).timeout_s == 5.0
+    assert Cluster(timeout_s=timedelta(seconds=5)).timeout_s == 5.0
+    assert Retry(give_up_s=timedelta(seconds=5)) == Retry(give_up_s=5.0)  # type: ignore[arg-type]  # it becomes a number
+    with pytest.raises(ValueError, match=r"wait_s is -86400\.0, expected 0 or more"):
+        check_seconds("wait_s", timedelta(days=-1))
 
 
 def test_bounds_are_part_of_a_duration() -> None:

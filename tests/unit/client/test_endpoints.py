@@ -46,7 +46,7 @@ def test_what_is_no_address_is_refused_before_anything_is_sent(endpoint: str, wr
 
 def test_a_port_alone_is_refused() -> None:
     with pytest.raises(ValueError, match="the endpoint is 7420"):
-        AsyncClient(7420)  # type: ignore[arg-type]
+        AsyncClient(7420)  # type: ignore[arg-type]  # the claim
 
 
 def test_a_cluster_takes_several_and_looks_at_each() -> None:

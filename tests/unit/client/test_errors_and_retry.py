@@ -56,6 +56,24 @@ def test_an_error_carries_the_values_of_its_detail() -> None:
     assert error.effect == "none"
 
 
+@pytest.mark.parametrize(
+    ("values", "names"), [({"name": "a", "names": "a,b"}, ("a", "b")), ({"name": "a"}, ("a",)), ({}, ("",))]
+)
+def test_names_are_those_of_the_values_or_the_one_of_an_older_server(
+    values: dict[str, str], names: tuple[str, ...]
+) -> None:
+    assert tidelog.ChannelNotFoundError("why", values=values).names == names
+
+
+def test_an_attribute_in_seconds_reads_a_value_in_milliseconds() -> None:
+    error = tidelog.OverloadedError("why", values={"retry_after_ms": "1500"})
+
+    assert error.retry_after_s == 1.5
+    assert tidelog.OverloadedError("why").retry_after_s == 0
+    with pytest.raises(AttributeError, match="retry_after_s"):
+        setattr(error, "retry_after_s", 1.0)  # noqa: B010 - type checkers refuse the assignment
+
+
 def test_a_bare_status_promises_nothing_unless_the_call_only_reads() -> None:
     status = a_status(grpc.StatusCode.UNAVAILABLE)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tidelog import DeadLetter, DeliveryStatus, OutgoingMessage, SendResult
 from tidelog.mailboxes.deliveries import DeliveryFields
+from tidelog.mailboxes.feed import WorkerSettings
 from tidelog.mailboxes.leases import LeaseTable
 from tidelog.mailboxes.types import duration_ms, send_results
-from tidelog.mailboxes.worker import WorkerSettings
 from tidelog.v1 import mailbox_service_pb2 as pb
 
 ID = 1_700_000_000_123 << 18 | 5
@@ -37,7 +37,7 @@ def test_contradictions_and_times_without_zone_are_refused() -> None:
     with pytest.raises(TypeError, match="the body is of type NoneType, expected bytes"):
         OutgoingMessage(cast("bytes", None)).to_wire()
     with pytest.raises(TypeError, match="expected seconds or a timedelta"):
-        duration_ms("delay", "5")  # type: ignore[arg-type]
+        duration_ms("delay", "5")  # type: ignore[arg-type]  # the claim
 
 
 def test_results_of_a_send_mark_duplicates() -> None:
@@ -67,7 +67,7 @@ def test_a_delivery_has_what_the_server_sent() -> None:
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"prefetch": -1}, {"lease": 0.001}, {"concurrency": 10_001}])
 def test_options_of_a_worker_are_checked(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        WorkerSettings(**options)  # type: ignore[arg-type]
+        WorkerSettings(**options)  # type: ignore[arg-type]  # the claim
 
 
 def test_a_lease_is_valid_until_its_end_and_from_the_request_of_its_extension() -> None:

@@ -15,7 +15,7 @@ from tidelog import (
     TidelogError,
     UnavailableError,
 )
-from tidelog.mailboxes.operations import MAX_OPERATIONS, Call, Operation, OperationQueue
+from tidelog.mailboxes.operations import MAX_OPERATIONS, Action, Operation, OperationQueue
 from tidelog.v1 import error_pb2
 from tidelog.v1 import mailbox_service_pb2 as pb
 
@@ -30,7 +30,7 @@ def a_queue(max_bytes: int = 1 << 20) -> OperationQueue:
     return OperationQueue(max_bytes=max_bytes, timeout_s=5.0)
 
 
-def put(queue: OperationQueue, call: Call, request: bytes, **options: Any) -> Operation:
+def put(queue: OperationQueue, call: Action, request: bytes, **options: Any) -> Operation:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     operation = Operation(queue.next_number(), call, request, future, **options)
     queue.put(operation)
@@ -53,7 +53,7 @@ def refused(operation: Operation, reason: int, effect: int) -> pb.OperationResul
 
 async def test_operations_that_wait_together_share_a_request_and_are_matched_by_number() -> None:
     queue = a_queue()
-    first, second = put(queue, Call.SEND, SEND), put(queue, Call.ACK, ACK)
+    first, second = put(queue, Action.SEND, SEND), put(queue, Action.ACK, ACK)
 
     operations = sent(queue)
     assert [each.WhichOneof("call") for each in operations] == ["send", "ack"]
@@ -71,7 +71,7 @@ async def test_operations_that_wait_together_share_a_request_and_are_matched_by_
 
 async def test_a_refusal_is_raised_with_its_reason() -> None:
     queue = a_queue()
-    operation = put(queue, Call.SEND, SEND)
+    operation = put(queue, Action.SEND, SEND)
     sent(queue)
     queue.settle(refused(operation, error_pb2.REASON_MAILBOX_NOT_EXIST, error_pb2.EFFECT_NONE))
 
@@ -84,17 +84,17 @@ async def test_a_refusal_is_raised_with_its_reason() -> None:
 async def test_what_waits_for_messages_never_delays_the_rest() -> None:
     queue = a_queue()
     for _ in range(MAX_OPERATIONS + 5):
-        put(queue, Call.FETCH, FETCH, waits=True)
+        put(queue, Action.FETCH, FETCH, waits=True)
     assert len(sent(queue)) == MAX_OPERATIONS
     assert sent(queue) == []
-    late = put(queue, Call.ACK, ACK)
+    late = put(queue, Action.ACK, ACK)
 
     assert [each.number for each in sent(queue)] == [late.number]
 
 
 async def test_bytes_in_flight_are_bounded_and_freed_by_answers() -> None:
     queue = a_queue(max_bytes=700)
-    operations = [put(queue, Call.SEND, SEND) for _ in range(4)]
+    operations = [put(queue, Action.SEND, SEND) for _ in range(4)]
     assert len(sent(queue)) == 2
     assert sent(queue) == []
     queue.settle(pb.OperationResult(number=operations[0].number, sent=pb.SendResponse(ids=[1])))
@@ -104,7 +104,7 @@ async def test_bytes_in_flight_are_bounded_and_freed_by_answers() -> None:
 
 async def test_cancelled_operations_are_not_sent() -> None:
     queue = a_queue()
-    cancelled, other = put(queue, Call.ACK, ACK), put(queue, Call.ACK, ACK)
+    cancelled, other = put(queue, Action.ACK, ACK), put(queue, Action.ACK, ACK)
     cancelled.future.cancel()
 
     assert [each.number for each in sent(queue)] == [other.number]
@@ -112,9 +112,12 @@ async def test_cancelled_operations_are_not_sent() -> None:
 
 async def test_after_a_break_repeatable_operations_are_sent_again_in_their_order_and_the_others_are_unknown() -> None:
     queue = a_queue()
-    send, first, second = put(queue, Call.SEND, SEND, is_repeatable=False), *(put(queue, Call.ACK, ACK) for _ in "ab")
+    send, first, second = (
+        put(queue, Action.SEND, SEND, is_repeatable=False),
+        *(put(queue, Action.ACK, ACK) for _ in "ab"),
+    )
     sent(queue)
-    third = put(queue, Call.ACK, ACK)
+    third = put(queue, Action.ACK, ACK)
     queue.interrupted(BROKEN)
 
     with pytest.raises(AppendUnknownError, match="the connection broke"):
@@ -126,7 +129,7 @@ async def test_after_a_break_repeatable_operations_are_sent_again_in_their_order
 
 async def test_an_operation_that_is_too_large_for_the_server_is_refused_alone() -> None:
     queue = a_queue()
-    large, small = put(queue, Call.SEND, SEND, is_repeatable=False), put(queue, Call.ACK, ACK)
+    large, small = put(queue, Action.SEND, SEND, is_repeatable=False), put(queue, Action.ACK, ACK)
     sent(queue)
     queue.interrupted(UnavailableError("too large", effect="unknown"), 200)
 
@@ -139,7 +142,7 @@ async def test_an_operation_that_is_too_large_for_the_server_is_refused_alone() 
 async def test_an_answer_that_no_caller_waits_for_is_passed_on() -> None:
     queue = a_queue()
     abandoned: list[Any] = []
-    operation = put(queue, Call.FETCH, FETCH, abandoned=abandoned.append)
+    operation = put(queue, Action.FETCH, FETCH, abandoned=abandoned.append)
     sent(queue)
     operation.future.cancel()
     response = pb.FetchResponse(deliveries=[pb.Delivery(id=1)])
@@ -150,9 +153,9 @@ async def test_an_answer_that_no_caller_waits_for_is_passed_on() -> None:
 
 async def test_the_server_ends_the_wait_of_a_fetch_whose_caller_has_left() -> None:
     queue = a_queue()
-    fetches = [put(queue, Call.FETCH, FETCH, waits=True) for _ in range(3)]
+    fetches = [put(queue, Action.FETCH, FETCH, waits=True) for _ in range(3)]
     sent(queue)
-    unsent = put(queue, Call.FETCH, FETCH, waits=True)
+    unsent = put(queue, Action.FETCH, FETCH, waits=True)
     for operation in (fetches[0], fetches[2], unsent):
         operation.future.cancel()
         queue.leave(operation)
@@ -167,10 +170,13 @@ async def test_the_server_ends_the_wait_of_a_fetch_whose_caller_has_left() -> No
 
 async def test_deadlines_state_what_is_known() -> None:
     queue = a_queue()
-    send = put(queue, Call.SEND, SEND, is_repeatable=False, deadline_s=10.0)
-    ack = put(queue, Call.ACK, ACK, deadline_s=11.0)
+    send = put(queue, Action.SEND, SEND, is_repeatable=False, deadline_s=10.0)
+    ack = put(queue, Action.ACK, ACK, deadline_s=11.0)
     sent(queue)
-    unsent, later = put(queue, Call.ACK, ACK, deadline_s=11.0), put(queue, Call.ACK, ACK, deadline_s=20.0)
+    unsent, later = (
+        put(queue, Action.ACK, ACK, deadline_s=11.0),
+        put(queue, Action.ACK, ACK, deadline_s=20.0),
+    )
 
     assert queue.expire(11.0) == 20.0
     effects = []
@@ -187,7 +193,7 @@ async def test_deadlines_state_what_is_known() -> None:
 
 async def test_a_wait_that_began_again_on_another_stream_ends_without_messages() -> None:
     queue = a_queue()
-    fetch = put(queue, Call.FETCH, FETCH, waits=True, deadline_s=10.0)
+    fetch = put(queue, Action.FETCH, FETCH, waits=True, deadline_s=10.0)
     sent(queue)
     queue.interrupted(BROKEN)
     sent(queue)
@@ -198,10 +204,10 @@ async def test_a_wait_that_began_again_on_another_stream_ends_without_messages()
 
 async def test_a_lost_connection_fails_what_was_never_sent_and_keeps_the_rest() -> None:
     queue = a_queue()
-    ack = put(queue, Call.ACK, ACK)
+    ack = put(queue, Action.ACK, ACK)
     sent(queue)
     queue.interrupted(BROKEN)
-    unsent = put(queue, Call.ACK, ACK)
+    unsent = put(queue, Action.ACK, ACK)
     queue.unreachable(UnavailableError("away"), may_pass=True)
 
     with pytest.raises(UnavailableError) as error:
@@ -212,9 +218,12 @@ async def test_a_lost_connection_fails_what_was_never_sent_and_keeps_the_rest() 
 
 async def test_a_close_ends_waits_at_once_and_the_rest_with_what_is_known() -> None:
     queue = a_queue()
-    fetch, send = put(queue, Call.FETCH, FETCH, waits=True), put(queue, Call.SEND, SEND, is_repeatable=False)
+    fetch, send = (
+        put(queue, Action.FETCH, FETCH, waits=True),
+        put(queue, Action.SEND, SEND, is_repeatable=False),
+    )
     sent(queue)
-    unsent = put(queue, Call.ACK, ACK)
+    unsent = put(queue, Action.ACK, ACK)
     queue.end_waits()
     with pytest.raises(ClosedError):
         fetch.future.result()

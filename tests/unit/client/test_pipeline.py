@@ -71,8 +71,6 @@ class Words(Queue):
     def has_waiting(self) -> bool:
         return bool(self.waiting)
 
-    may_write = has_waiting
-
     def next_request(self) -> bytes | None:
         if not self.waiting:
             return None
@@ -116,6 +114,17 @@ class Words(Queue):
         self.why_closed = why
 
 
+class Noting(Transport):
+    """A transport that keeps the terms whose processes stop."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint, client_id="", connect_timeout_s=10.0, retry=Retry(base_s=0.01, give_up_s=10.0))
+        self.stopped: list[int] = []
+
+    def note_stop(self, term: int) -> None:
+        self.stopped.append(term)
+
+
 @asynccontextmanager
 async def talking(words: Words) -> AsyncIterator[tuple[Echo, Pipeline]]:
     echo = Echo()
@@ -123,7 +132,7 @@ async def talking(words: Words) -> AsyncIterator[tuple[Echo, Pipeline]]:
     server.add_generic_rpc_handlers([echo])
     endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    transport = Transport(endpoint, client_id="", connect_timeout_s=10.0, retry=Retry(base_s=0.01, give_up_s=10.0))
+    transport = Noting(endpoint)
     async with asyncio.timeout(60):
         yield echo, Pipeline(transport, "talk", words, transport.services.channel.stream_stream("/echo/Stream"))
         await transport.aclose()
@@ -193,8 +202,12 @@ async def test_after_the_answer_of_a_stopping_server_the_rest_goes_to_the_next_s
     words = Words(b"1", b"2")
     words.afters[b"2"] = After.FINISH
     async with talking(words) as (echo, pipeline):
+        transport = pipeline._transport
+        assert isinstance(transport, Noting)
+        transport.term = 7
         pipeline.send_soon()
         await answered(words, 2)
+        assert transport.stopped == [7]
         # The first stream is being half-closed.
         pipeline.send_soon()
         words.waiting.append(b"3")
@@ -226,6 +239,18 @@ async def test_a_pause_of_the_queue_is_filled_with_idle_requests() -> None:
         await answered(words, 4)
         await pipeline.aclose(10.0)
         assert echo.received[0][:4] == [b"1", b"idle", b"idle", b"idle"]
+
+
+async def test_idle_requests_are_sent_however_often_the_queue_is_looked_at() -> None:
+    """As heartbeats of a member that receives many assignments."""
+    words = Words(b"1")
+    words.idle_s = 0.02
+    async with talking(words) as (_, pipeline):
+        async with asyncio.timeout(10.0):
+            while words.answers.count(b"idle") < 2:
+                pipeline.send_soon()
+                await asyncio.sleep(0.001)
+        await pipeline.aclose(10.0)
 
 
 async def test_a_client_that_closes_its_connections_ends_the_stream() -> None:

@@ -46,31 +46,44 @@ def ago(seconds: float) -> Tick:
 def test_a_reader_of_old_messages_lags_until_it_has_caught_up() -> None:
     reader = Reader()
     for age_s in (60, 30, LAGGING_AFTER_S + 1):
-        reader.watch.reached(ago(age_s), 0)
+        reader.watch.reached(reader, ago(age_s), 0)
     assert reader.states == ["lagging"]
     assert reader.events[0].lag_s == pytest.approx(60, abs=1)
     assert reader.events[0].vchannels == ("orders/0",)
 
-    reader.watch.reached(ago(LAGGING_AFTER_S - 1), 0)
-    reader.watch.reached(0, ago(0))
+    reader.watch.reached(reader, ago(LAGGING_AFTER_S - 1), 0)
+    reader.watch.reached(reader, 0, ago(0))
     assert reader.states == ["lagging", "connected"]
 
 
 def test_a_reader_that_keeps_up_does_not_lag_whatever_its_clock_says() -> None:
     reader = Reader()
-    reader.watch.reached(0, ago(3_600))
+    reader.watch.reached(reader, 0, ago(3_600))
     for _ in range(3):
-        reader.watch.reached(ago(3_600), 0)
-        reader.watch.reached(0, ago(3_600))
+        reader.watch.reached(reader, ago(3_600), 0)
+        reader.watch.reached(reader, 0, ago(3_600))
     assert reader.states == []
 
-    reader.watch.reached(ago(3_600 + 2 * LAGGING_AFTER_S), 0)
+    reader.watch.reached(reader, ago(3_600 + 2 * LAGGING_AFTER_S), 0)
     assert reader.states == ["lagging"]
+
+
+def test_a_reader_lags_while_one_of_its_links_does() -> None:
+    reader, other = Reader(), object()
+    reader.watch.reached(reader, ago(60), 0)
+    # The other one keeps up, again and again: that is no news.
+    for _ in range(3):
+        reader.watch.reached(other, 0, ago(0))
+        reader.watch.reached(reader, ago(60), 0)
+    assert reader.states == ["lagging"]
+    reader.watch.closed(reader)
+    reader.watch.reached(other, 0, ago(0))
+    assert reader.states == ["lagging", "connected"]
 
 
 def test_an_answer_without_messages_and_watermark_changes_nothing() -> None:
     reader = Reader()
-    reader.watch.reached(0, 0)
+    reader.watch.reached(reader, 0, 0)
     assert reader.states == []
 
 

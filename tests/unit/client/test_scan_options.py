@@ -23,3 +23,8 @@ def test_an_unknown_option_is_refused_with_those_that_a_scan_has(call: Callable[
     ) as error:
         call(from_=1)
     assert "watermark_interval_s" in str(error.value)
+
+
+def test_an_invalid_pattern_is_refused_by_the_call() -> None:
+    with pytest.raises(ValueError, match="regular expressions are not supported"):
+        Client().scan("orders.*|x")

@@ -8,7 +8,7 @@ import pytest
 from tidelog import At, Tick
 from tidelog.read.positions import position
 from tidelog.read.protocol import deliver_policy, scan_end
-from tidelog.read.scan_plan import floor_tick, scan_plan
+from tidelog.read.scan_plan import floor_tick, scan_arguments
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -85,12 +85,12 @@ def test_ends_reach_the_wire_as_they_are_meant() -> None:
 @pytest.mark.parametrize(("start", "until"), [(At.follow(), At.watermark()), (At.earliest(), At.latest())])
 def test_a_start_is_no_end_and_an_end_no_start(start: At, until: At) -> None:
     with pytest.raises(ValueError, match=r"is an end|is not an end"):
-        scan_plan(start, until)
+        scan_arguments(start, until)
 
 
 def test_a_scan_of_no_types_is_refused_before_it_is_sent() -> None:
     with pytest.raises(ValueError, match="types is empty"):
-        scan_plan(At.earliest(), At.watermark(), types=[])
+        scan_arguments(At.earliest(), At.watermark(), types=[])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.cluster.session import Session
 from tidelog_server.core.errors.cluster import MetadataUnavailableError
-from tidelog_server.core.nodes import NodeRecord
+from tidelog_server.core.nodes import NodeRecord, NodeTerm
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Change
 from tidelog_server.runtime.clock import SystemClock
@@ -33,8 +35,8 @@ class RefusingMetadata(MemoryMetadataStore):
 class NoPeers:
     """No other nodes."""
 
-    async def allocate_ticks(self, address: str, count: int) -> int:
-        raise AssertionError(f"{address} was asked for {count} ticks")
+    async def allocate_ticks(self, address: str, count: int, caller: NodeTerm) -> int:
+        raise AssertionError(f"{address} was asked for {count} ticks by {caller}")
 
     async def note_channels(self, address: str, names: Sequence[str]) -> None:
         raise AssertionError(f"{address} was notified of {names}")
@@ -46,14 +48,16 @@ async def test_a_refused_election_is_repeated(key: str) -> None:
     deaths: list[str] = []
     tasks = TaskOwner(lambda name, cause: deaths.append(f"{name}: {cause}"))
     record = NodeRecord("n1", "127.0.0.1:1", "127.0.0.1:2", "00", "1", "")
-    cluster = Cluster(store, clock, record, NoPeers(), root="root", lease_ttl_s=60)
+    session = Session(store, clock, record, root="root", ttl_s=60)
+    cluster = Cluster(session, clock, NoPeers(), root="root")
     try:
         async with asyncio.timeout(20):
-            await cluster.open(MemoryLogStore(), None, tasks)
+            await cluster.register(MemoryLogStore(), None)
+            await cluster.open(NO_TICK, tasks)
         assert store.refusals == 0
         assert cluster.oracle.leading is not None
         assert deaths == []
     finally:
         await tasks.close()
-        await cluster.close()
+        await session.leave()
         await store.close()

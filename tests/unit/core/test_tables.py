@@ -6,8 +6,7 @@ Method: property tests against a filter and against a list of all changes.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.limits import MAX_RECENT_CHANGES
-from tidelog_server.core.recent_changes import RecentChanges
+from tidelog_server.core.recent_changes import MAX_RECENT_CHANGES, RecentChanges
 from tidelog_server.core.sorted_names import NamePattern, SortedNames
 
 NAMES = st.text("ab/", min_size=1, max_size=4)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tidelog import AsyncClient, Tick
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.append.sender import ProducerBatch
 from tidelog.errors import AppendUnknownError, ProducerStoppedError
 from tidelog.gazette.append_service import AsyncJournalClient
+from tidelog.journals.types import JournalSpec
 from tidelog.types import AppendResult
 
 
@@ -26,6 +26,9 @@ class Owner:
 
     def producer(self, vchannel: str, *, linger_s: float) -> "Owner":
         return self
+
+    async def found(self) -> None:
+        pass
 
 
 def journals_of(owner: Any) -> AsyncJournalClient:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.checkpoints import Checkpoint, JournalProducer, ProducerState
-from tidelog.gazette.messages import NO_BEGIN
+from tidelog.gazette.messages import NO_BEGIN, AckIntent
 from tidelog.gazette.uuids import ProducerID
 from tidelog.v1 import gazette_checkpoint_pb2 as pb
 

@@ -14,10 +14,9 @@ import pytest
 from tidelog import AppendResult, Tick
 from tidelog.append.sender import Room
 from tidelog.errors import BufferFullError
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import AppendHandle, JournalQueue
 from tidelog.gazette.errors import EmptyListResponseError, FramingError, UnknownContentTypeError
-from tidelog.gazette.messages import Journal, Mappable
+from tidelog.gazette.messages import AckIntent, Journal, Mappable
 from tidelog.gazette.publishing import PublisherCore
 from tidelog.gazette.uuids import NIL_UUID, Clock, Flags, ProducerID, clock_at, get_clock, get_flags, get_producer_id
 from tidelog_testing.parts.journal_messages import JSON_LINES, Note, note, to

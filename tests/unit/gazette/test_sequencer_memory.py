@@ -5,7 +5,7 @@ live briefly.
 """
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -14,6 +14,7 @@ import pytest
 from tidelog.gazette import Envelope, JournalSpec, build_uuid
 from tidelog.gazette.sequencer import StepSequencer
 from tidelog_testing.parts.gazette_messages import CONTINUE, OUTSIDE, Note, producer_id
+from tidelog_testing.parts.soaks import Recorder
 
 JOURNAL = JournalSpec("my/journal")
 RING_SIZE, PRODUCERS = 4_096, 10_000
@@ -44,7 +45,7 @@ def message(position: int, producer: int, clock: int, flags: int) -> Envelope:
 
 @pytest.mark.usefixtures("traced")
 def test_ten_thousand_producers_and_a_full_ring_take_less_than_forty_megabytes(
-    record_property: Callable[[str, object], None],
+    record_property: Recorder,
 ) -> None:
     sequencer = StepSequencer(ring_size=RING_SIZE)
     for number in range(2 * PRODUCERS):
@@ -90,7 +91,7 @@ def test_memory_is_constant_if_old_producers_are_forgotten() -> None:
 
 
 @pytest.mark.soak
-def test_memory_is_constant_over_ten_million_messages(record_property: Callable[[str, object], None]) -> None:
+def test_memory_is_constant_over_ten_million_messages(record_property: Recorder) -> None:
     early, late = growth(10_000_000)
     record_property("measured", f"{early:,} bytes after 2 million messages, {late:,} after 10 million")
     assert late < early * 1.1 + 50_000

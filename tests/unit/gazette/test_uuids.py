@@ -148,7 +148,7 @@ def test_ticks_of_several_threads_are_unique() -> None:
 
 def test_times_out_of_range_and_without_a_zone_are_refused() -> None:
     with pytest.raises(ValueError, match="has no time zone"):
-        clock_at(datetime(2026, 1, 1))  # noqa: DTZ001
+        clock_at(datetime(2026, 1, 1))  # noqa: DTZ001 - the claim
     with pytest.raises(ValueError, match="is out of range: expected a time between 1582-10-15 and the year 5236"):
         clock_at(datetime(1582, 10, 14, tzinfo=UTC))
     with pytest.raises(ValueError, match="is out of range"):

@@ -7,8 +7,7 @@ import pytest
 
 from tidelog_server.core.callers import tenant_of
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.groups import GroupKey, GroupPosition, Taken
-from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
+from tidelog_server.core.groups import MAX_REMEMBERED_CONSUMES, GroupKey, GroupPosition, Taken
 from tidelog_server.core.ticks import Tick
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.groups.positions import GroupPositions

@@ -17,6 +17,7 @@ from tidelog_server.core.ticks import compose
 from tidelog_server.log.append import Append
 from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
 from tidelog_server.log.rows import WINDOWS
+from tidelog_server.storage.log_store import WriteMark
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.staged import StagingAppend
 from tidelog_server.txn.table import BatchOfTxn
@@ -83,7 +84,7 @@ async def test_producers_that_are_opened_together_share_a_write_and_a_sync_with_
         store.may_sync.set()
         windows = await asyncio.gather(*opened)
         await outcomes([append, later])
-        assert [window.epoch for window in windows] == [1] * 100
+        assert [window.epoch for [window] in windows] == [1] * 100
         # One for the first append; all that came during its sync share the next groups.
         assert len(store.synced) <= 4
         assert len(store.rows(WINDOWS)) == 100
@@ -362,7 +363,7 @@ async def test_closing_twice_is_closing() -> None:
     async with running_node(FaultyStore()) as node:
         await node.create("a")
         append = await node.submit("a", a_batch(b"x"))
-        await asyncio.gather(node.log.close(), node.log.close())
+        await asyncio.gather(node.log.committer.close(), node.log.committer.close())
         assert (await append.outcome()).failure is None
 
 
@@ -490,10 +491,10 @@ class Watched(FaultyStore):
         self.sync_s = 0.0
         self._clock = clock
 
-    def sync(self) -> None:
+    def sync(self, mark: WriteMark | None = None) -> None:
         self.syncing.append(threading.current_thread().name)
         self._clock.now_s += self.sync_s
-        super().sync()
+        super().sync(mark)
 
 
 async def append_alone(node: Node, clock: SteppedClock, number: int) -> None:

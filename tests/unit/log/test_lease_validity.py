@@ -1,13 +1,17 @@
 """A lease ends before its lease expires, whenever answers arrive. Method: a clock that the test moves."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.errors import Effect
+from tidelog_server.core.errors import Effect, ShutdownError
 from tidelog_server.core.errors.cluster import OwnershipLostError
 from tidelog_server.log.lease_validity import LeaseValidity
+from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_testing.parts.clocks import SteppedClock
+from tidelog_testing.parts.nodes import running_node
 
 TTL_S = 9.0
 
@@ -59,3 +63,21 @@ def test_the_lease_never_expires_while_it_is_valid_here(steps: list[tuple[str, f
             if step == "renew":
                 lease.renewed(asked_s, TTL_S)
         assert not lease.is_held() or clock.now_s < lease_ends_s
+
+
+async def test_what_arrives_after_a_hand_over_is_refused_as_by_any_process_that_stops() -> None:
+    clock = SteppedClock()
+    lease = LeaseValidity(clock, "n1")
+    lease.begin(7, clock.now_s, TTL_S)
+    async with running_node(MemoryLogStore()) as node:
+        await node.create("orders")
+        node.log.hold_lease(lease)
+        lease.end()
+        with pytest.raises(OwnershipLostError):
+            node.directory.find("orders/0")
+        node.log.begin_shutdown()
+        # As a process does that hands its node over: clients then leave its streams, which otherwise delay its end.
+        for refused in (partial(node.directory.find, "orders/0"), node.log.admission.check):
+            with pytest.raises(ShutdownError) as stopping:
+                refused()
+            assert stopping.value.effect is Effect.NONE

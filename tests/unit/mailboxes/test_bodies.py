@@ -6,7 +6,7 @@ Method: mailboxes on a node with a store in memory whose reads a test observes; 
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Outgoing
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
 from tidelog_server.rpc.services.mailboxes.fetch_answers import FetchAnswers, Slot
-from tidelog_testing.parts.mailbox_nodes import MailboxNode, fetching, running_mailboxes, sending, sending_with, until
+from tidelog_testing.parts.mailbox_nodes import MailboxNode, fetching, sending, sending_with, until
 from tidelog_testing.parts.stores import CrashingStore
 
 
@@ -62,23 +62,6 @@ def test_a_step_larger_than_the_cache_is_evicted_at_once() -> None:
     recent = RecentBodies(BodyBudget(1_000))
     recent.add(10, [b"x" * 2_000])
     assert recent.get(10) is None
-
-
-@pytest.fixture
-def store() -> CrashingStore:
-    return CrashingStore()
-
-
-@pytest.fixture
-async def node(store: CrashingStore) -> AsyncIterator[MailboxNode]:
-    async with running_mailboxes(store) as node:
-        yield node
-        assert node.reports == []
-
-
-@pytest.fixture
-async def log(node: MailboxNode) -> Mailbox:
-    return await node.create("a")
 
 
 async def test_only_steps_with_bodies_are_kept_in_memory(node: MailboxNode, log: Mailbox) -> None:

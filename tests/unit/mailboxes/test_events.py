@@ -128,7 +128,7 @@ def with_messages() -> MailboxState:
     """Return a state with message 10 available, 11 leased, 12 exhausted and 13 dead."""
     state = MailboxState()
     state.sent_plain(10, [1, 1, 1, 1])
-    state.leased((11, 12, 13), [bytes([each]) * LOCK_BYTES for each in (11, 12, 13)], 1_000)
+    state.leased(1_000, (11, 12, 13), [bytes([each]) * LOCK_BYTES for each in (11, 12, 13)])
     for message_id in (12, 13):
         replay(state, 20, EventType.EXHAUSTED_BY_TIMEOUT, encode_ids(MessageIds(0, (message_id,))))
     replay(state, 21, EventType.BURIED, encode_ids(MessageIds(0, (13,))))

@@ -79,7 +79,7 @@ def test_members_that_left_behind_the_first_one_are_forgotten() -> None:
     for _ in range(1_000):
         mailbox.send(Outgoing(b"", group="g", ttl_ms=1))
         mailbox.later(2)
-    (group,) = mailbox.state.groups.all()
+    (group,) = mailbox.state.groups.by_number.values()
     assert group.size == 1
     assert len(group.members) < 50
 
@@ -95,7 +95,7 @@ def test_messages_that_die_again_and_again_are_members_once() -> None:
         acknowledge(mailbox.step, (), [Rejection(grant.lock_id) for grant in grants])
         bury(mailbox.step, tuple(mailbox.state.exhausted))
         mailbox.later()
-    (group,) = mailbox.state.groups.all()
+    (group,) = mailbox.state.groups.by_number.values()
     assert len(group.members) < 50
 
 
@@ -103,7 +103,7 @@ def test_numbers_of_removed_groups_are_used_again() -> None:
     mailbox = SmallMailbox()
     for index in range(1_000):
         mailbox.send(Outgoing(b"", group=f"{index}", ttl_ms=1), Outgoing(b"", group=f"{index}/b", ttl_ms=1))
-        assert {group.number for group in mailbox.state.groups.all()} == {1, 2}
+        assert {group.number for group in mailbox.state.groups.by_number.values()} == {1, 2}
         mailbox.later(2)
         assert len(mailbox.state.groups) == 0
 

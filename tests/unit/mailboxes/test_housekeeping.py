@@ -7,7 +7,6 @@ Promises of docs/reference/guarantees.md: G51.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -39,29 +38,9 @@ from tidelog_testing.parts.stores import CrashingStore
 BODY = b"b" * 200
 
 
-@pytest.fixture
-def store() -> CrashingStore:
-    return CrashingStore()
-
-
-@pytest.fixture
-def shared() -> SharedMemory:
-    return SharedMemory()
-
-
-@pytest.fixture
-async def node(
-    store: CrashingStore, shared: SharedMemory, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[MailboxNode]:
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, SNAPSHOT_AFTER_CHANGES=300, TRIM_ABOVE_BYTES=2_000, CLEAN_ABOVE_BYTES=4_000)
-    async with running_mailboxes(store, metadata=MemoryMetadataStore(shared)) as node:
-        yield node
-        assert node.reports == []
-
-
-@pytest.fixture
-async def log(node: MailboxNode) -> Mailbox:
-    return await node.create("a")
 
 
 def set_limits(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
@@ -229,7 +208,7 @@ async def test_a_mailbox_may_be_deleted_during_its_housekeeping(
     set_limits(monkeypatch, _COPY_MESSAGES=10)
     monkeypatch.setattr("tidelog_server.fold.pages.PAGE_BYTES", 500)
     await log.run(sending_with(*(Outgoing(b"x", {"h": "v" * 100}, delay_ms=60_000) for _ in range(100))))
-    node.mailboxes.housekeeper.want(log)
+    node.mailboxes.housekeeper.wanted.add(log)
     for _ in range(turns):
         await asyncio.sleep(0)
     await node.node.mailboxes.delete("a")
@@ -237,7 +216,7 @@ async def test_a_mailbox_may_be_deleted_during_its_housekeeping(
     other = await node.create("b")
     await other.run(sending(*[BODY] * 100))
     await drain(other, 100)
-    node.mailboxes.housekeeper.want(other)
+    node.mailboxes.housekeeper.wanted.add(other)
     await until(lambda: other.snapshot_tick > 0)
     assert node.node.task_failures == []
 
@@ -267,10 +246,10 @@ async def test_a_damaged_body_stops_the_housekeeping_of_its_mailbox_only(
     monkeypatch.setattr(store, "read", failing)
     with pytest.raises(DataLossError):
         await node.mailboxes.housekeeper.keep(log)
-    node.mailboxes.housekeeper.want(log)
+    node.mailboxes.housekeeper.wanted.add(log)
     other = await node.create("b")
     await other.run(sending(*[BODY] * 100))
     await drain(other, 100)
-    node.mailboxes.housekeeper.want(other)
+    node.mailboxes.housekeeper.wanted.add(other)
     await until(lambda: other.snapshot_tick > 0)
     assert log.state.rows.states.count(MessageState.DELAYED) == 100

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LEASE_MEMORY_BYTES, LOCK_BYTES, MAX_ENDED_LOCKS
-from tidelog_server.mailboxes.messages.locks import LockEnd, Locks
+from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LOCK_BYTES, MAX_ENDED_LOCKS
+from tidelog_server.mailboxes.messages.locks import LEASE_MEMORY_BYTES, LockEnd, Locks
 
 
 def lock(number: int) -> bytes:
@@ -23,11 +23,11 @@ def test_a_lock_is_found_until_it_ends() -> None:
     assert locks.ended(lock(1)) is None
     locks.end(10, LockEnd.EXPIRED)
     locks.end(20, LockEnd.ACKNOWLEDGED)
-    assert (len(locks), locks.message_of(lock(1)), list(locks.all())) == (0, 0, [])
+    assert (len(locks), locks.message_of(lock(1)), list(locks.by_message.items())) == (0, 0, [])
     assert locks.ended(lock(1)) == (10, LockEnd.EXPIRED)
     assert locks.ended(lock(2)) == (20, LockEnd.ACKNOWLEDGED)
     locks.add(lock(3), 10)
-    assert list(locks.all()) == [(10, lock(3))]
+    assert list(locks.by_message.items()) == [(10, lock(3))]
 
 
 def test_a_message_has_one_lock_and_a_lock_one_message() -> None:

@@ -34,7 +34,7 @@ def apply(state: MailboxState, name: str, number: int, tick: int) -> None:
             message = Sent(b"" if KEYS[number] else b"body", blob_key=KEYS[number], blob_bytes=9 if KEYS[number] else 0)
             state.sent(row_of(tick, message, 0, tick), blob_key=message.blob_key)
         case "lease":
-            state.leased(ids, [each.to_bytes(20, "big") for each in ids], tick + 1_000)
+            state.leased(tick + 1_000, ids, [each.to_bytes(20, "big") for each in ids])
         case "confirm":
             state.confirmed(ids)
         case "expire":

@@ -7,8 +7,8 @@ import pytest
 
 from tidelog_server.core.callers import NO_TENANT, tenant_of
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MAX_WAITING_FETCHES, Limits
-from tidelog_server.mailboxes.bounds import Bounds
+from tidelog_server.core.limits import Limits
+from tidelog_server.mailboxes.bounds import MAX_WAITING_FETCHES, Bounds
 
 ANN, BOB = tenant_of("ann"), tenant_of("bob")
 

@@ -62,11 +62,6 @@ def store() -> GatedStore:
 
 
 @pytest.fixture
-def shared() -> SharedMemory:
-    return SharedMemory()
-
-
-@pytest.fixture
 async def written(store: GatedStore, shared: SharedMemory) -> None:
     """Leave a mailbox with a message, which no process has open."""
     async with running_mailboxes(store, metadata=MemoryMetadataStore(shared)) as node:
@@ -183,7 +178,7 @@ async def test_a_damaged_mailbox_does_not_keep_others_from_being_opened(
             raise DataLossError("damaged", vchannel_id=vchannel_id)
         return read(vchannel_id, *range_)
 
-    store.read = failing  # type: ignore[method-assign,assignment]
+    store.read = failing  # type: ignore[method-assign,assignment]  # a planted fault
     async with running_mailboxes(store, metadata=MemoryMetadataStore(shared)) as node:
         await until(lambda: node.mailboxes.opened_by_name("b") is not None)
         with pytest.raises(DataLossError):

@@ -17,8 +17,8 @@ def test_messages_come_by_priority_then_by_due_time_then_by_id() -> None:
     chance = Random(1)
     queue = ReadyQueue()
     plain = list(range(100, 300, 2))
-    queue.push_plain(plain[:50])
-    queue.push_plain(plain[50:])
+    queue.plain.extend(plain[:50])
+    queue.plain.extend(plain[50:])
     entries = [(0, each, each) for each in plain]
     for message_id in range(101, 301, 2):
         priority, due = (
@@ -33,7 +33,7 @@ def test_messages_come_by_priority_then_by_due_time_then_by_id() -> None:
 
 def test_equal_entries_come_one_after_the_other() -> None:
     queue = ReadyQueue()
-    queue.push_plain([5, 6])
+    queue.plain.extend([5, 6])
     for message_id in (6, 5, 6):
         queue.push(message_id, message_id, 0)
     assert drain(queue) == [(5, 5), (5, 5), (6, 6), (6, 6), (6, 6)]
@@ -42,7 +42,7 @@ def test_equal_entries_come_one_after_the_other() -> None:
 def test_the_first_messages_with_only_bodies_are_shown_before_they_are_taken() -> None:
     queue = ReadyQueue()
     assert queue.first_plain(1) == []
-    queue.push_plain([1, 2, 3])
+    queue.plain.extend([1, 2, 3])
     assert (queue.first_plain(2), queue.first_plain(9), len(queue)) == ([1, 2], [1, 2, 3], 3)
     queue.drop_plain(2)
     assert queue.first_plain(9) == [3]
@@ -53,7 +53,7 @@ def test_the_first_messages_with_only_bodies_are_shown_before_they_are_taken() -
 
 def test_entries_are_removed_one_by_one() -> None:
     queue = ReadyQueue()
-    queue.push_plain([1, 2])
+    queue.plain.extend([1, 2])
     queue.push(5, 5, 1)
     assert [next(queue.pop_all()), next(queue.pop_all())] == [(5, 5), (1, 1)]
     assert len(queue) == 1
@@ -61,7 +61,7 @@ def test_entries_are_removed_one_by_one() -> None:
 
 def test_the_first_entries_of_given_messages_are_dropped() -> None:
     queue = ReadyQueue()
-    queue.push_plain([1, 2, 3, 4])
+    queue.plain.extend([1, 2, 3, 4])
     queue.push(7, 3, 1)
     queue.push(8, 3, 1)
     queue.drop_first({1, 2, 4, 7, 9})

@@ -21,19 +21,17 @@ from tidelog_server.core.errors.mailboxes import (
 )
 from tidelog_server.core.limits import (
     LOCK_BYTES,
-    MAX_DEDUP_KEY_BYTES,
-    MAX_DEDUP_KEYS,
     MAX_ENDED_LOCKS,
     MAX_MAILBOX_BATCH,
     MAX_MAILBOX_DELAY_MS,
-    MAX_MESSAGE_GROUP_BYTES,
-    MAX_MESSAGE_HEADERS,
-    MAX_MESSAGE_HEADERS_BYTES,
     MAX_PRIORITY,
 )
 from tidelog_server.core.mailboxes import MailboxSettings, MessageState
+from tidelog_server.core.message_checks import MAX_MESSAGE_GROUP_BYTES, MAX_MESSAGE_HEADERS, MAX_MESSAGE_HEADERS_BYTES
 from tidelog_server.core.ticks import LOGICAL_BITS
 from tidelog_server.mailboxes.operations import (
+    MAX_DEDUP_KEY_BYTES,
+    MAX_DEDUP_KEYS,
     MAX_OVERDUE,
     Outgoing,
     Rejection,
@@ -59,8 +57,8 @@ UNKNOWN = b"?" * LOCK_BYTES
 
 def contents(state: MailboxState) -> list[object]:
     columns = [bytes(getattr(state.rows, name)) for name in ("ids", "due", "until", "states", "deliveries", "statuses")]
-    groups = [group.name for group in state.groups.all()]
-    locks = [list(state.locks.all()), list(state.locks.all_ended())]
+    groups = [group.name for group in state.groups.by_number.values()]
+    locks = [list(state.locks.by_message.items()), list(state.locks.all_ended())]
     return deepcopy([columns, state.counts(), groups, locks, list(state.keys.all()), list(state.exhausted), state.now])
 
 
@@ -226,7 +224,8 @@ def test_a_lock_is_refused_for_its_own_reason() -> None:
         assert isinstance(failure_of(mailbox, acknowledged), AlreadyAcknowledgedError)
     mailbox.later(100)
     assert isinstance(failure_of(mailbox, timed_out), LockExpiredError)
-    assert reenqueue(mailbox.step, [message_id for message_id, lock in mailbox.state.locks.all() if lock == ended]) == 1
+    leased = mailbox.state.locks.by_message.items()
+    assert reenqueue(mailbox.step, [message_id for message_id, lock in leased if lock == ended]) == 1
     assert isinstance(failure_of(mailbox, ended), LockExpiredError)
     assert purge(mailbox.step) == 4
     assert isinstance(failure_of(mailbox, purged), LockExpiredError)

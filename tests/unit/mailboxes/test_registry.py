@@ -26,11 +26,6 @@ from tidelog_testing.parts.nodes import Node, running_node
 
 
 @pytest.fixture
-def shared() -> SharedMemory:
-    return SharedMemory()
-
-
-@pytest.fixture
 async def node(shared: SharedMemory) -> AsyncIterator[Node]:
     async with running_node(MemoryLogStore(), metadata=MemoryMetadataStore(shared)) as node:
         yield node

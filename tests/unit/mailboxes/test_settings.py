@@ -4,18 +4,21 @@ import pytest
 
 from tidelog_server.core.errors import InvalidNameError, InvalidRequestError
 from tidelog_server.core.limits import (
-    MAX_BACKOFF_DELAYS,
-    MAX_BODY_BYTES,
     MAX_DEDUP_WINDOW_MS,
-    MAX_DELIVERIES,
-    MAX_IN_FLIGHT_MESSAGES,
     MAX_MAILBOX_DELAY_MS,
     MAX_MAILBOX_LEASE_MS,
-    MAX_MAILBOX_MESSAGES,
     MAX_MAILBOX_NAME_BYTES,
-    MIN_DEDUP_WINDOW_MS,
 )
-from tidelog_server.core.mailboxes import DEFAULT_SETTINGS, MailboxSettings
+from tidelog_server.core.mailboxes import (
+    DEFAULT_SETTINGS,
+    MAX_BACKOFF_DELAYS,
+    MAX_BODY_BYTES,
+    MAX_DELIVERIES,
+    MAX_IN_FLIGHT_MESSAGES,
+    MAX_MAILBOX_MESSAGES,
+    MIN_DEDUP_WINDOW_MS,
+    MailboxSettings,
+)
 from tidelog_server.core.names import check_mailbox_name, check_new_mailbox_name, is_plain
 
 RANGES = [

@@ -9,6 +9,7 @@ import pytest
 
 from tidelog import pandora
 from tidelog_testing.documents.examples import page, run_example
+from tidelog_testing.documents.exports import exported_names
 
 PAGE = "mailboxes/pandora.md"
 ROW = re.compile(r"^\| (?P<theirs>`[^|]+) \| (?P<ours>`[^|]+) \|[^|]*\|$", re.MULTILINE)
@@ -42,7 +43,7 @@ def exists(name: str) -> bool:
     first, _, attribute = name.partition(".")
     value = getattr(pandora, first, None)
     fields = getattr(value, "__dataclass_fields__", {})
-    return first in pandora.__all__ and (not attribute or attribute in fields or hasattr(value, attribute))
+    return first in exported_names(pandora) and (not attribute or attribute in fields or hasattr(value, attribute))
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,11 +66,11 @@ def test_the_names_of_the_table_exist() -> None:
 def test_every_exported_name_is_on_the_page() -> None:
     prose = re.sub(r"^```.*?^```", "", page(PAGE), flags=re.MULTILINE | re.DOTALL)
     named = {name.partition(".")[0] for name in CODE.findall(prose)}
-    assert [name for name in pandora.__all__ if name not in named] == []
+    assert [name for name in exported_names(pandora) if name not in named] == []
 
 
 def test_exported_classes_are_shown_with_the_public_path() -> None:
-    exported = [getattr(pandora, name) for name in pandora.__all__]
+    exported = [getattr(pandora, name) for name in exported_names(pandora)]
     homes = {value.__name__: value.__module__ for value in exported if isinstance(value, type)}
     ours = {name: home for name, home in homes.items() if home.startswith("tidelog.")}
     assert {name: home for name, home in ours.items() if home != "tidelog.pandora"} == {}

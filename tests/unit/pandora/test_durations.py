@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.wire.go_times import epoch_ns_of, exact_time, exact_time_of_ns, format_duration, parse_duration
+from tidelog.pandora_formats.go_times import epoch_ns_of, exact_time, exact_time_of_ns, format_duration, parse_duration
 from tidelog_server.rpc.web.pandora import last_id_until, received_at
 
 EXAMPLES = [

@@ -21,6 +21,7 @@ from tidelog.pandora import (
     UnableToChangeStatusError,
     errors,
 )
+from tidelog_testing.documents.exports import exported_names
 
 TEXTS: list[tuple[type[ApiError], str]] = [
     (KeyTooShortError, "key is too short"),
@@ -51,6 +52,6 @@ def test_an_error_may_have_another_text() -> None:
 
 
 def test_every_exported_error_stands_in_the_tree() -> None:
-    exported = [name for name in pandora.__all__ if name.endswith("Error")]
+    exported = [name for name in exported_names(pandora) if name.endswith("Error")]
     assert len(exported) == len(TEXTS) + 5
     assert [name for name in exported if name not in (errors.__doc__ or "")] == []

@@ -1,6 +1,6 @@
 """Stores in memory keep to the microsecond what the rules say, and forget what they no longer need.
 
-Method: the tables with times of the test, and the synchronous stores on threads.
+Method: the synchronous stores with times of the test, and on threads.
 """
 
 import threading
@@ -11,6 +11,7 @@ import pytest
 
 from tidelog.pandora import (
     AckStatus,
+    Key,
     MemoryBlobStore,
     MemoryMessageStore,
     Message,
@@ -18,7 +19,6 @@ from tidelog.pandora import (
     Server,
     StaleLockError,
 )
-from tidelog.pandora.memory_tables import BlobTable, MessageTable
 
 NOON = datetime(2014, 6, 30, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -31,54 +31,62 @@ def message(number: int = 0, **header: timedelta | datetime) -> Message:
     return Message(body=body, **header)  # type: ignore[arg-type]  # the fields are those of the test
 
 
-def lid(number: int) -> bytes:
-    return number.to_bytes(20, "big")
-
-
-def mid_of(sent: Message) -> bytes:
+def mid_of(sent: Message) -> Key:
     assert sent.mid is not None
-    return bytes(sent.mid.bytes())
+    return sent.mid
 
 
-def leased_table(sent: Message) -> MessageTable:
-    table = MessageTable()
-    table.enqueue(sent, NOON)
-    table.fetch("b@remote", MINUTE, NOON, lid(1))
-    return table
+def leased(store: MemoryMessageStore, lease: timedelta = MINUTE) -> Key:
+    """Lease the next message, and return its lock."""
+    lid = store.fetch_and_lock_latest("b@remote", lease).lid
+    assert lid is not None
+    return lid
+
+
+def store_with(*sent: Message) -> tuple[MemoryMessageStore, list[datetime]]:
+    """Return a store with messages, and its time."""
+    clock = [NOON]
+    store = MemoryMessageStore(clock=lambda: clock[0])
+    for each in sent:
+        store.enqueue(each)
+    return store, clock
 
 
 def test_a_lease_is_valid_up_to_and_including_its_end() -> None:
     sent = message()
-    leased_table(sent).ack(mid_of(sent), lid(1), AckStatus.CONFIRMED, NOON + MINUTE)
-    table = leased_table(sent)
+    store, clock = store_with(sent)
+    lid, clock[0] = leased(store), NOON + MINUTE
+    store.ack(mid_of(sent), lid, AckStatus.CONFIRMED)
+    store, clock = store_with(sent)
+    lid, clock[0] = leased(store), NOON + MINUTE
     with pytest.raises(NoMessagesError):
-        table.fetch("b@remote", MINUTE, NOON + MINUTE, lid(2))
+        store.fetch_and_lock_latest("b@remote", MINUTE)
+    clock[0] = NOON + MINUTE + MICROSECOND
     with pytest.raises(StaleLockError):
-        table.ack(mid_of(sent), lid(1), AckStatus.CONFIRMED, NOON + MINUTE + MICROSECOND)
-    assert table.fetch("b@remote", MINUTE, NOON + MINUTE + MICROSECOND, lid(2)).status == AckStatus.TIMEOUT
+        store.ack(mid_of(sent), lid, AckStatus.CONFIRMED)
+    assert store.fetch_and_lock_latest("b@remote", MINUTE).status == AckStatus.TIMEOUT
 
 
 def test_a_message_is_due_at_its_time() -> None:
-    table = MessageTable()
-    table.enqueue(message(delay=MINUTE), NOON)
+    store, clock = store_with(message(delay=MINUTE))
+    clock[0] = NOON + MINUTE - MICROSECOND
     with pytest.raises(NoMessagesError):
-        table.fetch("b@remote", MINUTE, NOON + MINUTE - MICROSECOND, lid(1))
-    assert table.headers("b@remote", LONG_AGO, 1, NOON + MINUTE - MICROSECOND) == []
-    assert len(table.headers("b@remote", LONG_AGO, 1, NOON + MINUTE)) == 1
-    assert table.headers("b@remote", NOON, 1, NOON + MINUTE) == []
-    assert len(table.headers("b@remote", NOON - MICROSECOND, 1, NOON + MINUTE)) == 1
-    table.fetch("b@remote", MINUTE, NOON + MINUTE, lid(1))
+        store.fetch_and_lock_latest("b@remote", MINUTE)
+    assert store.fetch_headers("b@remote", LONG_AGO, 1) == []
+    clock[0] = NOON + MINUTE
+    assert len(store.fetch_headers("b@remote", LONG_AGO, 1)) == 1
+    assert store.fetch_headers("b@remote", NOON, 1) == []
+    assert len(store.fetch_headers("b@remote", NOON - MICROSECOND, 1)) == 1
+    store.fetch_and_lock_latest("b@remote", MINUTE)
 
 
 def test_messages_that_are_due_at_one_time_are_fetched_in_the_order_of_their_receipt() -> None:
-    table = MessageTable()
     sent = [message(number) for number in range(20)]
-    for each in sent:
-        table.enqueue(each, NOON)
-    assert [table.fetch("b@remote", MINUTE, NOON, lid(1)).mid for _ in sent] == [each.mid for each in sent]
+    store, clock = store_with(*sent)
+    assert [store.fetch_and_lock_latest("b@remote", MINUTE).mid for _ in sent] == [each.mid for each in sent]
     # Also after their leases: the number of a message stays.
-    later = NOON + MINUTE + MICROSECOND
-    assert [table.fetch("b@remote", MINUTE, later, lid(2)).mid for _ in sent] == [each.mid for each in sent]
+    clock[0] = NOON + MINUTE + MICROSECOND
+    assert [store.fetch_and_lock_latest("b@remote", MINUTE).mid for _ in sent] == [each.mid for each in sent]
 
 
 @pytest.mark.parametrize("lease", [timedelta(), -MINUTE])
@@ -115,34 +123,40 @@ def test_times_need_a_time_zone_and_a_limit_is_not_negative() -> None:
 
 
 def test_leases_that_were_acknowledged_take_no_memory_until_they_end() -> None:
-    table, kept, rejected = MessageTable(), message(0), message(1)
-    table.enqueue(kept, NOON)
-    table.fetch("b@remote", MINUTE, NOON, lid(0))
-    table.enqueue(rejected, NOON)
-    for number in range(1, 5_000):
-        table.fetch("b@remote", timedelta(days=365), NOON, lid(number))
-        table.ack(mid_of(rejected), lid(number), AckStatus.REJECTED, NOON)
-    assert len(table._ends) < 1_100
+    kept, rejected = message(0), message(1)
+    store, clock = store_with(kept)
+    lid = leased(store)
+    store.enqueue(rejected)
+    for _ in range(1, 5_000):
+        store.ack(mid_of(rejected), leased(store, timedelta(days=365)), AckStatus.REJECTED)
+    assert len(store._ends) < 1_100
     # The lease that is still valid ends in time.
+    clock[0] = NOON + 2 * MINUTE
     with pytest.raises(StaleLockError):
-        table.ack(mid_of(kept), lid(0), AckStatus.CONFIRMED, NOON + 2 * MINUTE)
-    headers = table.headers("b@remote", LONG_AGO, 3, NOON + 2 * MINUTE)
+        store.ack(mid_of(kept), lid, AckStatus.CONFIRMED)
+    headers = store.fetch_headers("b@remote", LONG_AGO, 3)
     assert {header.status for header in headers} == {AckStatus.TIMEOUT, AckStatus.REJECTED}
 
 
 def test_a_blob_is_kept_up_to_and_including_the_end_of_its_grace_period() -> None:
-    table = BlobTable(MINUTE)
-    key = bytes(table.put(b"data", NOON))
-    assert table.get(key, NOON + MINUTE) == b"data"
-    table.put(b"data", NOON + MINUTE)
-    assert table.get(key, NOON + 2 * MINUTE) == b"data"
-    table.update(key, 1, NOON + 2 * MINUTE)
-    assert table.get(key, NOON + 9 * MINUTE) == b"data"
-    table.update(key, -1, NOON + 9 * MINUTE)
+    clock = [NOON]
+    store = MemoryBlobStore(clock=lambda: clock[0], grace_period=MINUTE)
+    key = store.put_data(b"data")
+    clock[0] = NOON + MINUTE
+    assert store.get_data(key) == b"data"
+    store.put_data(b"data")
+    clock[0] = NOON + 2 * MINUTE
+    assert store.get_data(key) == b"data"
+    store.update_ref_count(key, 1)
+    clock[0] = NOON + 9 * MINUTE
+    assert store.get_data(key) == b"data"
+    store.update_ref_count(key, -1)
     # Further changes below one reference do not restart the period.
-    table.update(key, -1, NOON + 10 * MINUTE)
-    assert table.get(key, NOON + 10 * MINUTE) == b"data"
-    assert table.get(key, NOON + 10 * MINUTE + MICROSECOND) is None
+    clock[0] = NOON + 10 * MINUTE
+    store.update_ref_count(key, -1)
+    assert store.get_data(key) == b"data"
+    clock[0] += MICROSECOND
+    assert store.get_data(key) is None
 
 
 def test_a_blob_that_others_changed_after_it_was_put_is_a_copy() -> None:

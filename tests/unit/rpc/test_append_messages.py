@@ -12,15 +12,17 @@ import pytest
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_APPENDS_PER_REQUEST
 from tidelog_server.core.ticks import LOGICAL_BITS
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.append import AppendStreamCall
+from tidelog_server.rpc.services.append_requests import MAX_APPENDS_PER_REQUEST
 from tidelog_testing.parts.append_calls import calls_of
 from tidelog_testing.parts.batches import a_columns
+from tidelog_testing.parts.fixtures import node_with
 from tidelog_testing.parts.nodes import Node, running_node
 from tidelog_testing.parts.stores import FaultyStore
 
+store, node = node_with(a=1)
 Request = wal_service_pb2.AppendStreamRequest
 Response = wal_service_pb2.AppendStreamResponse
 
@@ -67,32 +69,28 @@ async def test_requests_of_one_message_are_committed_together_and_answered_in_on
     assert ticks == sorted(set(ticks))
 
 
-async def test_a_refused_request_affects_no_other_of_its_message() -> None:
+async def test_a_refused_request_affects_no_other_of_its_message(node: Node) -> None:
     answers = list[Response]()
-    async with running_node(FaultyStore()) as node:
-        await node.create("a")
-        messages = [
-            together([a_request(1), a_request(2, "nowhere"), a_request(3)]),
-            a_request(4).SerializeToString(),
-            together([a_request(5, "nowhere"), a_request(6)]),
-        ]
-        await answers_of(node, messages, answers)
+    messages = [
+        together([a_request(1), a_request(2, "nowhere"), a_request(3)]),
+        a_request(4).SerializeToString(),
+        together([a_request(5, "nowhere"), a_request(6)]),
+    ]
+    await answers_of(node, messages, answers)
     assert [[each.request_id for each in (answer, *answer.more)] for answer in answers] == [[1, 2, 3], [4], [5, 6]]
     kinds = [each.WhichOneof("answer") for answer in answers for each in (answer, *answer.more)]
     assert kinds == ["result", "error", "result", "result", "error", "result"]
 
 
-async def test_requests_that_wait_delay_the_answer_of_their_message_and_nothing_overtakes_them() -> None:
+async def test_requests_that_wait_delay_the_answer_of_their_message_and_nothing_overtakes_them(node: Node) -> None:
     answers = list[Response]()
-    async with running_node(FaultyStore()) as node:
-        await node.create("a")
-        await answers_of(node, [a_request(0).SerializeToString()], answers)
-        barrier_tick = answers.pop().result.first_tick + (50 << LOGICAL_BITS)
-        messages = [
-            together([a_request(1), a_request(2, barrier_tick=barrier_tick), a_request(3)]),
-            a_request(4).SerializeToString(),
-        ]
-        await answers_of(node, messages, answers)
+    await answers_of(node, [a_request(0).SerializeToString()], answers)
+    barrier_tick = answers.pop().result.first_tick + (50 << LOGICAL_BITS)
+    messages = [
+        together([a_request(1), a_request(2, barrier_tick=barrier_tick), a_request(3)]),
+        a_request(4).SerializeToString(),
+    ]
+    await answers_of(node, messages, answers)
     ticks = [each.result.first_tick for answer in answers for each in (answer, *answer.more)]
     assert [len(answer.more) for answer in answers] == [2, 0]
     assert ticks == sorted(ticks)
@@ -124,11 +122,9 @@ async def test_a_message_that_is_invalid_as_a_whole_ends_the_stream_and_nothing_
     assert [answer.request_id for answer in answers] == [1]
 
 
-async def test_a_message_has_at_most_as_many_requests_as_the_limit() -> None:
+async def test_a_message_has_at_most_as_many_requests_as_the_limit(node: Node) -> None:
     answers = list[Response]()
-    async with running_node(FaultyStore()) as node:
-        await node.create("a")
-        requests = [a_request(number) for number in range(MAX_APPENDS_PER_REQUEST)]
-        await answers_of(node, [together(requests)], answers)
+    requests = [a_request(number) for number in range(MAX_APPENDS_PER_REQUEST)]
+    await answers_of(node, [together(requests)], answers)
     (answer,) = answers
     assert len(answer.more) == MAX_APPENDS_PER_REQUEST - 1

@@ -21,27 +21,20 @@ from tidelog.v1 import group_service_pb2 as groups_pb
 from tidelog.v1 import journal_service_pb2 as pb
 from tidelog_server.channels.catalog import ChannelRecord, Owner
 from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
-from tidelog_server.core.limits import (
-    LIST_STEP_LOOKS,
-    LOOKS_PER_COST,
-    MAX_CHANNELS_PER_REQUEST,
-    MAX_FOLLOW_TURNS_PER_TICK,
-    MAX_HEARTBEAT_INTERVAL_MS,
-    MAX_PAGE_LOOKS,
-    MAX_SELECTOR_TERMS,
-    MIN_HEARTBEAT_INTERVAL_MS,
-    WATCHED_NAME_BYTES,
-    WATCHED_NAMES_STEP,
-)
+from tidelog_server.core.limits import LIST_STEP_LOOKS, MAX_CHANNELS_PER_REQUEST, MAX_PAGE_LOOKS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.journals.catalog import Journal
 from tidelog_server.log import watch_memory
+from tidelog_server.log.scan.follow_turns import MAX_FOLLOW_TURNS_PER_TICK
 from tidelog_server.log.scan.positions import StartAll
+from tidelog_server.log.watch_memory import WATCHED_NAME_BYTES
+from tidelog_server.rpc.lists.looks import LOOKS_PER_COST
+from tidelog_server.rpc.lists.watches import MAX_HEARTBEAT_INTERVAL_MS, MIN_HEARTBEAT_INTERVAL_MS, WATCHED_NAMES_STEP
 from tidelog_server.rpc.services.channels import ChannelService
 from tidelog_server.rpc.services.cluster import ClusterService
 from tidelog_server.rpc.services.groups import GroupService
-from tidelog_server.rpc.services.journals import JournalService
+from tidelog_server.rpc.services.journals import MAX_SELECTOR_TERMS, JournalService
 from tidelog_server.runtime.clock import SystemClock
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.access import set_access
@@ -275,18 +268,23 @@ async def test_a_watch_that_has_no_room_for_a_new_name_ends(node: Node, monkeypa
     assert node.log.watch_memory.used_bytes == 0
 
 
+async def no_metrics() -> bytes:
+    """Return the metrics of a node that is asked for none."""
+    return b""
+
+
 def learn_channels(node: Node, count: int) -> None:
-    catalog = node.directory.ownership._catalog
+    catalog = node.directory.ownership.catalog
     for number in range(count):
         name = f"others.{number:05}"
         catalog.learn(ChannelRecord(name, (10_000 + number,), Owner(), Tick(1), node_id="another", revision=1))
-        node.directory.add_foreign(name)
+        node.directory.names.add(name)
 
 
 async def test_a_watch_of_owners_takes_no_work_for_channels_of_others(node: Node) -> None:
     learn_channels(node, 2_000)
     set_access(access_of(WEAK))
-    service, one = ClusterService(None, node.directory.ownership, node.lifecycle, node.log), CallContext()
+    service, one = ClusterService(None, node.directory.ownership, node.lifecycle, node.log, no_metrics), CallContext()
     call = Counted(service.watch_owners(cluster_pb.WatchOwnersRequest(), cast("Any", one)))
 
     async def watch() -> None:
@@ -296,7 +294,7 @@ async def test_a_watch_of_owners_takes_no_work_for_channels_of_others(node: Node
     while not one.written:
         await asyncio.sleep(0.001)
     learn_channels(node, 0)
-    node.directory.ownership._catalog.forget("others.00001")
+    node.directory.ownership.catalog.forget("others.00001")
     await asyncio.sleep(0.5)
     assert len(one.written) == 1
     assert call.calls < OF_A_CALL
@@ -314,7 +312,7 @@ def watch_journals(node: Node, interval_ms: int, one: CallContext) -> Coroutine[
 
 def watch_owners(node: Node, interval_ms: int, one: CallContext) -> Coroutine[Any, Any, None]:
     request = cluster_pb.WatchOwnersRequest(heartbeat_interval_ms=interval_ms)
-    service = ClusterService(None, node.directory.ownership, node.lifecycle, node.log)
+    service = ClusterService(None, node.directory.ownership, node.lifecycle, node.log, no_metrics)
     return service.watch_owners(request, cast("Any", one))
 
 
@@ -359,7 +357,7 @@ async def test_other_intervals_of_heartbeats_are_refused(
 
 async def test_lists_of_channels_and_groups_take_no_work_for_those_of_others(node: Node) -> None:
     learn_channels(node, 2_000)
-    catalog = node.groups._catalog
+    catalog = node.groups.catalog
     for number in range(2_000):
         catalog.records[f"others.{number:05}"] = GroupRecord(f"others.{number:05}", Tick(1), StartAll())
         catalog.names.add(f"others.{number:05}")

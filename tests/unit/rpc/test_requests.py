@@ -17,29 +17,31 @@ from tidelog.v1 import wal_service_pb2 as wal
 from tidelog.wire import protowire
 from tidelog_server.core.errors import BatchTooLargeError, InvalidRequestError
 from tidelog_server.core.limits import (
-    MAX_ADMIN_REQUEST_BYTES,
-    MAX_APPENDS_PER_REQUEST,
-    MAX_COLUMNS_FIELDS,
     MAX_COMMITS_PER_TXN,
     MAX_DENSE_REQUEST_BYTES,
     MAX_LARGE_REQUEST_FIELDS,
     MAX_MAILBOX_BATCH,
-    MAX_MESSAGE_HEADERS,
-    MAX_TXN_BATCHES,
-    MAX_TXN_FIELDS,
     MAX_TXN_VCHANNELS,
     MIB,
     PARSE_STEP_BYTES,
-    PARSE_STEP_FIELDS,
     READ_STEP_BYTES,
 )
+from tidelog_server.core.message_checks import MAX_MESSAGE_HEADERS
 from tidelog_server.log.batch import AppendOptions
 from tidelog_server.rpc.columns.view import ColumnsView
-from tidelog_server.rpc.requests import check_fields, check_size, merge_in_steps
-from tidelog_server.rpc.services.append_requests import parse_in_steps
-from tidelog_server.rpc.services.inline_transactions import TransactionRequest, check_shape, parse_transaction
-from tidelog_server.rpc.services.mailboxes.wire import outgoings_of
-from tidelog_server.security.permissions import ROWS
+from tidelog_server.rpc.requests import PARSE_STEP_FIELDS, check_fields, check_size, merge_in_steps
+from tidelog_server.rpc.services.append import MAX_COLUMNS_FIELDS
+from tidelog_server.rpc.services.append_requests import (
+    MAX_APPENDS_PER_REQUEST,
+    MAX_TXN_BATCHES,
+    MAX_TXN_FIELDS,
+    TransactionRequest,
+    check_shape,
+    parse_in_steps,
+    parse_transaction,
+)
+from tidelog_server.rpc.services.mailboxes.conversions import outgoings_of
+from tidelog_server.security.permissions import MAX_ADMIN_REQUEST_BYTES, ROWS
 from tidelog_testing.parts.batches import a_columns
 from tidelog_testing.parts.work import Counted
 
@@ -73,29 +75,42 @@ async def turns_during(work: Coroutine[Any, Any, None]) -> int:
     return turns
 
 
-@pytest.mark.parametrize(
-    ("request_", "at_least"),
-    [
-        (mailboxes.OperateRequest(operations=[mailboxes.Operation()] * MANY), MANY // PARSE_STEP_FIELDS),
-        (
-            mailboxes.OperateRequest(
-                operations=[
-                    mailboxes.Operation(send=mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage()] * MANY))
-                ]
-            ),
-            MANY // PARSE_STEP_FIELDS,
+# Functions: a worker that runs other tests does not make them.
+LARGE: dict[str, tuple[Callable[[], Message], int]] = {
+    "operations": (
+        lambda: mailboxes.OperateRequest(operations=[mailboxes.Operation()] * MANY), MANY // PARSE_STEP_FIELDS
+    ),
+    "messages of one": (
+        lambda: mailboxes.OperateRequest(
+            operations=[
+                mailboxes.Operation(send=mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage()] * MANY))
+            ]
         ),
-        (mailboxes.SendRequest(mailbox="jobs", messages=[mailboxes.OutgoingMessage(headers={"a": ""})] * 100_000), 3),
-        # A header and a body are each in one piece.
-        (mailboxes.SendRequest(messages=[mailboxes.OutgoingMessage(headers={"a": "x" * MIB}, body=bytes(MIB))]), 2),
-    ],
-    ids=["operations", "messages of one", "headers", "large parts"],
-)
-async def test_a_request_is_parsed_in_bounded_steps(request_: Message, at_least: int) -> None:
-    encoded, parsed = request_.SerializeToString(), type(request_)()
+        MANY // PARSE_STEP_FIELDS,
+    ),
+    "headers": (
+        lambda: mailboxes.SendRequest(
+            mailbox="jobs", messages=[mailboxes.OutgoingMessage(headers={"a": ""})] * 100_000
+        ),
+        3,
+    ),
+    # A header and a body are each in one piece.
+    "large parts": (
+        lambda: mailboxes.SendRequest(
+            messages=[mailboxes.OutgoingMessage(headers={"a": "x" * MIB}, body=bytes(MIB))]
+        ),
+        2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_of", "at_least"), LARGE.values(), ids=LARGE)
+async def test_a_request_is_parsed_in_bounded_steps(request_of: Callable[[], Message], at_least: int) -> None:
+    request = request_of()
+    encoded, parsed = request.SerializeToString(), type(request)()
     assert len(encoded) > 2 * PARSE_STEP_BYTES
     turns = await turns_during(merge_in_steps(encoded, parsed))
-    assert parsed == request_
+    assert parsed == request
     assert turns >= at_least
 
 

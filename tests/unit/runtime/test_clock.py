@@ -1,7 +1,14 @@
-"""AwakeClock does not advance while the process is paused. Method: a clock that the test sets."""
+"""AwakeClock does not advance while the process is paused, and SystemClock does while the machine is suspended.
+
+Method: a clock that the test sets; for SystemClock, the clock of the system that it reads.
+"""
+
+import runpy
+import time
 
 import pytest
 
+from tidelog_server.runtime import clock as clocks
 from tidelog_server.runtime.clock import AwakeClock
 
 
@@ -43,3 +50,13 @@ def test_of_a_pause_one_step_passes(*, is_asked_first: bool) -> None:
     assert awake.now_s() == pytest.approx(0.5)
     clock.now_s += 0.2
     assert awake.now_s() == pytest.approx(0.7)
+
+
+def test_monotonic_time_is_that_of_a_clock_that_counts_suspension(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clocks._SINCE_BOOT == time.CLOCK_BOOTTIME
+    assert clocks.SystemClock().monotonic_s() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=10)
+
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    elsewhere = runpy.run_path(clocks.__file__)
+    assert elsewhere["_SINCE_BOOT"] == time.CLOCK_MONOTONIC
+    assert elsewhere["SystemClock"]().monotonic_s() == pytest.approx(time.clock_gettime(time.CLOCK_MONOTONIC), abs=10)

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-from tidelog_server.runtime.tasks import TaskFailedError, TaskOwner, run_unless
+from tidelog_server.runtime.tasks import GuardingTasks, TaskFailedError, TaskOwner, run_unless
 
 
 async def _raise() -> None:
@@ -70,3 +70,27 @@ async def test_what_runs_raises_its_own_error_and_returns_without_one() -> None:
         await run_unless(stopped, _raise())
     await run_unless(stopped, _return())
     assert not stopped.done()
+
+
+async def test_the_first_failure_beside_it_ends_what_runs() -> None:
+    failures: list[str] = []
+    tasks = GuardingTasks(lambda name, _: failures.append(name))
+    assert await tasks.run(_answer()) == 7
+    tasks.start("lease", _raise())
+    with pytest.raises(AssertionError, match="a bug"):
+        await tasks.run(asyncio.sleep(3_600))
+    tasks.fail("probes", OSError("later"))
+    assert failures == ["lease"]
+    await tasks.close()
+
+
+async def test_a_task_that_is_kept_and_returns_ends_what_runs() -> None:
+    tasks = GuardingTasks()
+    tasks.keep("renewal", _return())
+    with pytest.raises(RuntimeError, match="it returned"):
+        await tasks.run(asyncio.sleep(3_600))
+    await tasks.close()
+
+
+async def _answer() -> int:
+    return 7

@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.limits import (
+from tidelog_server.core.limits import GIB, LOST_EVENT_INTERVAL_S, MIB
+from tidelog_server.security.audit_limits import (
     AUDIT_RESERVE_BYTES,
-    GIB,
-    LOST_EVENT_INTERVAL_S,
     MAX_LOST_CALLERS,
     MAX_REFUSAL_EVENTS_AT_ONCE,
     MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE,
     MAX_REFUSAL_EVENTS_PER_CALLER_PER_S,
     MAX_REFUSAL_EVENTS_PER_S,
-    MIB,
+    OTHERS,
+    DiskReserve,
+    Refusals,
 )
-from tidelog_server.security.audit_limits import OTHERS, DiskReserve, Refusals
 
 LINE_BYTES = 400
 

@@ -11,14 +11,13 @@ import pytest
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.errors.access import UnauthenticatedError
-from tidelog_server.core.limits import BAD_SIGNATURES_PER_CONNECTION, MAX_BAD_SIGNATURES_PER_S
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.runtime.clock import SystemClock
 from tidelog_server.security import authenticator
 from tidelog_server.security.authenticator import Authenticator, Shown
 from tidelog_server.security.jwks import parse_key_set
 from tidelog_server.security.jwt_tokens import JwtPolicy, verify
-from tidelog_server.security.signatures import SignatureBudget
+from tidelog_server.security.signatures import BAD_SIGNATURES_PER_CONNECTION, MAX_BAD_SIGNATURES_PER_S, SignatureBudget
 from tidelog_server.security.token_store import TokenStore
 from tidelog_testing.servers.certificates import AUDIENCE, ISSUER, Signer
 
@@ -73,7 +72,6 @@ class Server:
         self._authenticator = Authenticator(
             TokenStore(MemoryMetadataStore(), "root", clock), clock, needs_credentials=True,
             jwt=JwtPolicy(ISSUER, AUDIENCE, 30, 3_600), max_failures_per_minute=FAILURES_PER_MINUTE,
-            on_failure=lambda *_: None,
         )  # fmt: skip
         self.publish(self.signer)
 

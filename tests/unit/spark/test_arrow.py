@@ -17,7 +17,9 @@ from pyspark.sql.types import StructType
 
 from tidelog import Batch, Message
 from tidelog.spark import SCHEMA
-from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.read.arrow import to_record_batch
+from tidelog.spark.read.payloads import Payloads
 from tidelog.spark.source import MORE
 from tidelog.wire.columns import encode_messages
 
@@ -68,7 +70,7 @@ def expected_row(message: Message, tick: int) -> dict[str, Any]:
 
 
 def rows_of(batches: Sequence[Batch], schema: pa.Schema = ARROW_SCHEMA) -> list[dict[str, Any]]:
-    rows = to_record_batch(BatchRun("orders", 3, batches), schema)
+    rows = to_record_batch(batches, schema, Payloads(PayloadFormat(), schema))
     rows.validate(full=True)
     assert rows.schema == schema
     listed: list[dict[str, Any]] = rows.to_pylist()

@@ -5,7 +5,6 @@ Hypothesis draws messages, their order, and their division into batches.
 """
 
 import hashlib
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -68,10 +67,6 @@ def content(channel: bytes, key: bytes | None, payload: bytes) -> tuple[int, int
     return first, second
 
 
-def digest_of(channel: str, messages: Sequence[tuple[bytes | None, bytes]]) -> Digest:
-    return Digest.total(Digest(*content(channel.encode(), key, payload)) for key, payload in messages)
-
-
 def a_batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
     schema = arrow_schema("channel", "vchannel", "tick", "type", "key", "payload", "properties")
     return pa.RecordBatch.from_pylist(rows, schema)
@@ -123,7 +118,7 @@ def test_the_content_digest_is_its_definition_in_any_order(
     messages: list[tuple[bytes | None, bytes]], random: object
 ) -> None:
     keys, payloads = [key for key, _ in messages], [payload for _, payload in messages]
-    expected = digest_of("orders", messages)
+    expected = Digest.total(Digest(*content(b"orders", key, payload)) for key, payload in messages)
     rows = [a_row(channel="orders", tick=tick, key=key, payload=p) for tick, (key, p) in enumerate(messages, 1)]
     random.shuffle(rows)  # type: ignore[attr-defined]  # hypothesis gives a Random
 

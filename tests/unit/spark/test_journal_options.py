@@ -29,8 +29,8 @@ def test_names_are_taken_in_any_case_and_have_defaults() -> None:
     assert parsed == parse_with(uuidField="id", isolation="read_uncommitted")
     assert (parsed.is_committed, parsed.uuid_field_number, parsed.max_held_messages) == (False, 1, 0)
     parsed = parse_with(endpoint="a:1", asOfTick="7", failOnDataLoss="false", payloadFormat="string")
-    assert (parsed.isolation, parsed.uuid_field, parsed.connection.endpoint) == ("read_committed", "UUID", "a:1")
-    assert (parsed.read.end_tick, parsed.read.cut, parsed.read.fail_on_data_loss) == (8, "asOfTick=7", False)
+    assert (parsed.is_committed, parsed.uuid_field, parsed.connection.endpoint) == (True, "UUID", "a:1")
+    assert (parsed.end_tick, parsed.cut, parsed.fail_on_data_loss) == (8, "asOfTick=7", False)
     assert parsed.payloads.kind == "string"
 
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from tidelog import Batch
 from tidelog.message import Message
+from tidelog.spark.errors import CorruptPayloadError
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.arrow import to_record_batch
 from tidelog.spark.read.json_columns import JsonColumns
 from tidelog.spark.read.json_rows import JsonRows
-from tidelog.spark.read.payloads import CorruptPayloadError, Payloads, TextDecoder, decode
+from tidelog.spark.read.payloads import TEXT_DECODER, Payloads, decode
 from tidelog.wire.columns import encode_messages
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -161,8 +162,8 @@ def test_what_fits_is_decoded_by_columns(values: list[Any], is_ascii: bool) -> N
 
 @given(st.lists(st.binary(max_size=6) | st.text(max_size=6).map(str.encode), min_size=1, max_size=4))
 def test_texts_are_the_same_together_and_one_by_one(payloads: list[bytes]) -> None:
-    together = TextDecoder().together(pa.array(payloads, pa.binary()))
-    texts, corrupt = TextDecoder().one_by_one(payloads)
+    together = TEXT_DECODER.together(pa.array(payloads, pa.binary()))
+    texts, corrupt = TEXT_DECODER.one_by_one(payloads)
 
     assert (together is None) == bool(corrupt)
     assert together is None or together.equals(texts)
@@ -288,12 +289,8 @@ def test_each_type_takes_what_the_table_says(kind: pa.DataType, text: str, expec
     assert value_of(kind, text) == expected
 
 
-def a_run(payloads: list[bytes]) -> BatchRun:
-    return BatchRun(
-        "orders",
-        3,
-        [Batch("orders/3", encode_messages([Message(each) for each in payloads]), range(700, 700 + len(payloads)))],
-    )
+def a_run(payloads: list[bytes]) -> list[Batch]:
+    return [Batch("orders/3", encode_messages([Message(each) for each in payloads]), range(700, 700 + len(payloads)))]
 
 
 SCHEMA = pa.schema(
@@ -305,7 +302,7 @@ SCHEMA = pa.schema(
 def test_corrupt_rows_are_told_among_thousands(payloads: list[bytes]) -> None:
     run = a_run(payloads)
 
-    rows = to_record_batch(run, SCHEMA, Payloads(PayloadFormat("json"), SCHEMA).columns(run)).to_pylist()
+    rows = to_record_batch(run, SCHEMA, Payloads(PayloadFormat("json"), SCHEMA)).to_pylist()
 
     values = {b'{"i":1}': {"i": 1}, b'{"i":2}': {"i": 2}}
     assert rows == [
@@ -320,7 +317,7 @@ def test_failfast_names_the_first_by_vchannel_and_tick() -> None:
     with pytest.raises(
         CorruptPayloadError, match=r"^orders/3: the payload at tick 701 has \"x\" as 'i', expected INT\. Read"
     ):
-        Payloads(PayloadFormat("json", is_failfast=True), SCHEMA).columns(run)
+        to_record_batch(run, SCHEMA, Payloads(PayloadFormat("json", is_failfast=True), SCHEMA))
 
 
 def test_one_corrupt_payload_does_not_slow_down_the_others() -> None:
@@ -328,7 +325,7 @@ def test_one_corrupt_payload_does_not_slow_down_the_others() -> None:
     payloads = [b"a"] * 10_000
     payloads[7_000] = b"\xff"
 
-    corrupt = decode(TextDecoder(), pa.array(payloads, pa.binary()), parts)
+    corrupt = decode(TEXT_DECODER, pa.array(payloads, pa.binary()), parts)
 
     assert [each.position for each in corrupt] == [7_000]
     assert sum(part.null_count for part in parts) == 1

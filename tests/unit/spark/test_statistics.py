@@ -10,7 +10,8 @@ from datetime import datetime
 import pytest
 from pyspark.sql import Row
 
-from tidelog.spark.pipelines.statistics import _iso, _span_s
+from tidelog.spark.pipelines.statistics import _span_s
+from tidelog.spark.ticks import iso_text
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_day_of_twenty_five_hours_is_as_long_as_it_is(last: datetime, span_s: 
     row = Row(first=october_25(), last=last)
 
     assert _span_s([row]) == span_s
-    assert _iso(last) == text
+    assert iso_text(last) == text
 
 
 def test_no_channels_have_no_span() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidelog import ChannelDescription, OwnerDescription, Tick, VchannelDescription
 from tidelog.spark.errors import OffsetError
 from tidelog.spark.names import channel_of
-from tidelog.spark.stream.offsets import BEGINNING, Offset, VchannelStart, cut_at, destroyed, offset_of, starts_of
+from tidelog.spark.stream.offsets import BEGINNING, Offset, cut_at, destroyed, offset_of, starts_of
 
 TICKS = st.integers(0, (1 << 63) - 1)
 NAMES = st.builds("{}/{}".format, st.from_regex(r"[a-z][a-z.]{0,5}", fullmatch=True), st.integers(0, 20))
@@ -92,13 +92,13 @@ def test_a_vchannel_goes_on_where_it_was_and_what_was_trimmed_there_is_lost(
 ) -> None:
     starts, losses = starts_of(cut_at(50, ["a/0"], {}), [described], {"a": 1}, 0)
 
-    assert starts == [VchannelStart(described.name, begin)]
+    assert starts == {described.name: begin}
     assert [(loss.wanted_tick, loss.available_tick) for loss in losses] == ([(50, 55)] if lost else [])
 
 
 def test_a_start_holds_for_vchannels_that_come_later_as_well() -> None:
     starts, losses = starts_of(cut_at(50, [], {}), [vchannel("a/0", trim=60, last=99)], {"a": 1}, 70)
-    assert (starts, losses) == ([VchannelStart("a/0", 70)], [])
+    assert (starts, losses) == ({"a/0": 70}, [])
 
 
 def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_them() -> None:
@@ -109,7 +109,7 @@ def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_
 
     assert [(loss.name, loss.available_tick) for loss in losses] == [("a", None), ("b", 51)]
     assert "was destroyed while it was read, and re-created at tick 51" in losses[1].text
-    assert starts_of(start, [vchannel("b/0", last=60)], {"b": 51}, 0) == ([VchannelStart("b/0", 0)], [])
+    assert starts_of(start, [vchannel("b/0", last=60)], {"b": 51}, 0) == ({"b/0": 0}, [])
 
 
 def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> None:
@@ -117,18 +117,18 @@ def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> N
 
     assert start.positions == {"a/0": 50, "b/0": 70}
     assert destroyed(start, [channel("a", 3), channel("b", 70)], {"a": True, "b": True}) == []
-    assert starts_of(start, [vchannel("b/0", last=90)], {"b": 70}, 0) == ([VchannelStart("b/0", 70)], [])
+    assert starts_of(start, [vchannel("b/0", last=90)], {"b": 70}, 0) == ({"b/0": 70}, [])
     [lost] = destroyed(start, [channel("a", 3), channel("b", 71)], {"a": True, "b": True})
     assert (lost.name, lost.available_tick) == ("b", 71)
 
 
 def test_a_channel_is_another_one_if_it_was_made_at_another_tick() -> None:
     start = cut_at(100, ["a/0"], {"a": 50})
-    assert starts_of(start, [vchannel("a/0", last=200)], {"a": 50}, 0) == ([VchannelStart("a/0", 100)], [])
+    assert starts_of(start, [vchannel("a/0", last=200)], {"a": 50}, 0) == ({"a/0": 100}, [])
     assert destroyed(start, [channel("a", 50)], {"a": True}) == []
 
     starts, losses = starts_of(start, [vchannel("a/0", last=200)], {"a": 150}, 0)
-    assert (starts, losses) == ([VchannelStart("a/0", 0)], [])
+    assert (starts, losses) == ({"a/0": 0}, [])
     [loss] = destroyed(start, [channel("a", 150)], {"a": True})
     assert (loss.wanted_tick, loss.available_tick) == (100, 150)
 

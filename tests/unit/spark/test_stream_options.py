@@ -18,11 +18,20 @@ def parse_with(**options: str) -> StreamOptions:
 
 
 def test_a_query_begins_behind_what_is_there_unless_told_otherwise() -> None:
-    assert parse_with().start == "latest"
-    assert parse_with(startingoffsets="EARLIEST").start == "earliest"
+    assert parse_with().is_latest
+    assert parse_with(startingoffsets="LATEST").is_latest
+    earliest = parse_with(startingoffsets="EARLIEST")
+    assert (earliest.is_latest, earliest.read.begin_of("orders/0")) == (False, 0)
     given = parse_with(startingtick="7")
-    assert (given.start, given.read.begin_tick) == ("given", 7)
-    assert parse_with(startingTimestamp="2026-03-01T00:00Z").start == "given"
+    assert (given.is_latest, given.read.begin_of("orders/0")) == (False, 7)
+    assert not parse_with(startingTimestamp="2026-03-01T00:00Z").is_latest
+
+
+def test_a_query_may_begin_at_a_position_for_each_vchannel() -> None:
+    given = parse_with(startingOffsets='{"orders": {"0": 23, "1": -2, "12": -1}}')
+    assert not given.is_latest
+    assert given.read.begin_ticks == {"orders/0": 23, "orders/1": 0, "orders/12": -1}
+    assert given.read.begin_is_tick
 
 
 @pytest.mark.parametrize("name", ["maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger"])
@@ -52,7 +61,9 @@ def test_a_limit_that_spark_does_not_have_for_us_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffsets": "first"}, "'startingOffsets' is 'first': choose from latest and earliest"),
+        ({"startingOffsets": "first"}, "'startingOffsets' is 'first': expected earliest or latest, or a JSON object"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "has -3 for orders/0: expected a tick from 0 to"),
+        ({"endingOffsets": "latest"}, "a stream has no end: remove the option 'endingOffsets'"),
         ({"startingOffsets": "latest", "startingTick": "1"}, "'startingOffsets' and 'startingTick' contradict"),
         ({"endingTick": "9"}, "a stream has no end: remove the option 'endingTick'"),
         ({"timestampAsOf": "9"}, "a stream has no end: remove the option 'timestampAsOf'"),
@@ -71,7 +82,7 @@ def test_a_wrong_option_is_refused(options: dict[str, str], message: str) -> Non
 
 def test_a_batch_refuses_what_only_a_stream_has() -> None:
     with pytest.raises(OptionError, match=r"is for spark\.readStream only: remove it from spark\.read"):
-        TidelogDataSource({"channel": "a", "startingoffsets": "earliest"}).reader(SCHEMA)
+        TidelogDataSource({"channel": "a", "commitgroup": "g"}).reader(SCHEMA)
     refuse_stream_options({"channel": "a"})
 
 

@@ -15,7 +15,7 @@ from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.txn import applications
 from tidelog_server.txn.applications import AppCommits, AppVersion
 from tidelog_server.txn.rows import APP_COMMITS, FLOORS
-from tidelog_server.txn.table import TxnSession, TxnTable
+from tidelog_server.txn.table import TxnTable
 
 
 def a_commit(version: int, first_tick: int, *, is_last: bool = False) -> AppCommit:
@@ -226,12 +226,8 @@ def test_a_commit_covers_its_version_earlier_ones_and_what_knows_none() -> None:
     assert not AppVersion("a", 5, "q").is_covered_by(commit)
 
 
-def a_session() -> TxnSession:
-    return TxnTable(Limits(), {}, 1).begin(7, Caller("", "client"), [], 1.0, 0.0)
-
-
 def test_a_session_is_open_then_prepared_for_one_commit_then_committing() -> None:
-    session = a_session()
+    session = TxnTable(Limits(), {}, 1).begin(7, Caller("", "client"), [], 1.0, 0.0)
     session.check_not_prepared()
     with pytest.raises(InvalidTransactionStateError, match="not prepared for this commit"):
         session.check_prepared(AppVersion("a", 0))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from time import monotonic
 from typing import Generic
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES
 from tidelog.gazette.checkpoints import Checkpoint
+from tidelog.gazette.consumers._generated_pages import Pages
 from tidelog.gazette.consumers.consumer import (
     ACK_TXN,
     DEFAULT_MAX_DELAY_S,
@@ -15,12 +15,11 @@ from tidelog.gazette.consumers.consumer import (
     DEFAULT_PRUNE_HORIZON_S,
     LINGER_S,
     ConsumedT,
+    Handler,
 )
 from tidelog.gazette.consumers.failpoints import Failpoint, hit, is_armed
-from tidelog.gazette.consumers.handlers import Handler
-from tidelog.gazette.consumers.sync_pages import Pages
 from tidelog.gazette.framings.framing import frame_encoder, framing_by_content_type
-from tidelog.gazette.messages import Journal, Message, NewMessageFunc
+from tidelog.gazette.messages import AckIntent, Journal, Message, NewMessageFunc
 from tidelog.gazette.publisher import Publisher
 from tidelog.gazette.sequencer.core import DEFAULT_RING_SIZE, StepSequencer
 from tidelog.gazette.stores._generated_interface import CheckpointStore

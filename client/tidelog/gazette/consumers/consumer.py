@@ -6,27 +6,36 @@ the last commit again, before it reads anything. If the crash came after the com
 it came in the next transaction, it discards what that had published. Source: Gazette's consumer protocol.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from tidelog.client import AsyncClient
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_service import DEFAULT_PENDING_BYTES, AsyncJournalClient
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.consumers.failpoints import Failpoint, hit, is_armed
-from tidelog.gazette.consumers.handlers import AsyncHandler
 from tidelog.gazette.consumers.pages import AsyncPages
 from tidelog.gazette.framings.framing import frame_encoder, framing_by_content_type
-from tidelog.gazette.messages import Journal, Message, NewMessageFunc
-from tidelog.gazette.publisher import AsyncPublisher
+from tidelog.gazette.messages import AckIntent, Envelope, Journal, Message, NewMessageFunc
+from tidelog.gazette.publisher import AsyncPublisher, Publisher
 from tidelog.gazette.sequencer.core import DEFAULT_RING_SIZE, StepSequencer
 from tidelog.gazette.stores.interface import AsyncCheckpointStore
 from tidelog.gazette.uuids import Flags, build_uuid, get_flags
 from tidelog.wire.durations import check_seconds
 
 ConsumedT = TypeVar("ConsumedT")
+AsyncHandler: TypeAlias = Callable[[Envelope, ConsumedT, AsyncPublisher], Awaitable[None]]
+"""Handles a message: changes state with the open transaction of the store, and publishes with ``publish_uncommitted``.
+
+It must not commit or roll back the transaction, must not call ``build_ack_intents``, and may be called again with the
+same message after a crash, a rollback or a failed commit; nothing of the earlier call then remains. An exception ends
+the consumer's run and discards the transaction.
+"""
+
+Handler: TypeAlias = Callable[[Envelope, ConsumedT, Publisher], None]
+"""The synchronous form of ``AsyncHandler``."""
+
 DEFAULT_MAX_MESSAGES: Final = 1_000
 DEFAULT_MAX_DELAY_S: Final = 1.0
 LINGER_S: Final = 0.002

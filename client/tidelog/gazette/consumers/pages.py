@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 
-from tidelog.admin.journal_types import JournalSpec
 from tidelog.errors import TidelogError
 from tidelog.gazette.append_service import AsyncJournalClient
 from tidelog.gazette.iterators import UncommittedCore
 from tidelog.gazette.messages import Envelope, Journal, NewMessageFunc, Offset
 from tidelog.gazette.readers import AsyncRetryReader, ReadRequest
+from tidelog.journals.types import JournalSpec
 
 
 class AsyncPages:

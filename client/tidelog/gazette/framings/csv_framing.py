@@ -16,7 +16,7 @@ from tidelog.gazette.errors import (
 )
 from tidelog.gazette.framings.byte_reader import ByteReader
 from tidelog.gazette.framings.csv_record_text import OpenQuoteError, parse_record, record_text
-from tidelog.gazette.framings.framing import MAX_FRAME_BYTES, FrameDecoder, UnmarshalFunc, Writer
+from tidelog.gazette.framings.framing import FrameDecoder, UnmarshalFunc, WholeFrames
 from tidelog.gazette.messages import Frameable
 
 CSV_CONTENT_TYPE: Final = "text/csv"
@@ -71,29 +71,18 @@ class _Records:
         self.apply(frame, parsed, message)
 
 
-class CSVFraming:
-    """The framing ``text/csv`` of ``CSVFrameable`` messages.
-
-    Args:
-        max_bytes: Limit of a record.
-    """
+class CSVFraming(WholeFrames):
+    """The framing ``text/csv`` of ``CSVFrameable`` messages."""
 
     content_type: Final = CSV_CONTENT_TYPE
 
-    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
-
-    def marshal(self, message: Frameable, writer: Writer) -> None:
-        """Write the record of a message.
+    def encode_frame(self, message: Frameable) -> bytes:
+        """Return the record of a message.
 
         Raises:
             NotFrameableError: The message is not ``CSVFrameable``.
             FrameTooLargeError: The record exceeds the limit.
         """
-        writer.write(self.encode_frame(message))
-
-    def encode_frame(self, message: Frameable) -> bytes:
-        """Return the record of a message; see ``marshal``."""
         frame = record_text(_frameable(message).marshal_csv()).encode("utf-8", "surrogateescape")
         if len(frame) > self._max_bytes:
             raise frame_too_large(len(frame), self._max_bytes)

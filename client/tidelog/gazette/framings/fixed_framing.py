@@ -15,7 +15,7 @@ from tidelog.gazette.errors import (
     frame_too_large,
 )
 from tidelog.gazette.framings.byte_reader import ByteReader
-from tidelog.gazette.framings.framing import MAX_FRAME_BYTES, FrameDecoder, UnmarshalFunc, Writer
+from tidelog.gazette.framings.framing import MAX_FRAME_BYTES, FrameDecoder, WholeFrames
 from tidelog.gazette.messages import Frameable
 
 FIXED_CONTENT_TYPE: Final = "application/x-protobuf-fixed"
@@ -105,43 +105,23 @@ def _payload_of(frame: bytes) -> bytes:
     return frame[FIXED_FRAME_HEADER_LENGTH:]
 
 
-class FixedFraming:
-    """The framing ``application/x-protobuf-fixed`` of ``ProtoFrameable`` messages.
-
-    Args:
-        max_bytes: Limit of a payload.
-    """
+class FixedFraming(WholeFrames):
+    """The framing ``application/x-protobuf-fixed`` of ``ProtoFrameable`` messages."""
 
     content_type: Final = FIXED_CONTENT_TYPE
 
-    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
-
-    def marshal(self, message: Frameable, writer: Writer) -> None:
-        """Write the frame of a message.
+    def encode_frame(self, message: Frameable) -> bytes:
+        """Return the frame of a message.
 
         Raises:
             NotFrameableError: The message is not ``ProtoFrameable``.
             FrameTooLargeError: The payload exceeds the limit.
         """
-        writer.write(self.encode_frame(message))
-
-    def encode_frame(self, message: Frameable) -> bytes:
-        """Return the frame of a message; see ``marshal``."""
         return _frame_of(_frameable(message).SerializeToString(), self._max_bytes)
 
     def unpack(self, reader: ByteReader) -> bytes:
         """Return the next frame; see ``unpack_fixed_frame``."""
         return unpack_fixed_frame(reader, self._max_bytes)
-
-    def new_unmarshal_func(self, reader: ByteReader) -> UnmarshalFunc:
-        """Return a function that reads the frames of ``reader``; see ``unpack_fixed_frame``."""
-
-        def unmarshal(message: Frameable) -> None:
-            frame = unpack_fixed_frame(reader, self._max_bytes)
-            _parse(frame[FIXED_FRAME_HEADER_LENGTH:], message)
-
-        return unmarshal
 
     def new_frame_decoder(self) -> FrameDecoder:
         """Return the function that decodes one whole frame."""

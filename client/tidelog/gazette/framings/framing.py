@@ -1,6 +1,8 @@
 """What a framing is, and the registry of framings by content type."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from tidelog.gazette.errors import MalformedFrameError, UnexpectedEOFError, unknown_content_type
@@ -67,6 +69,38 @@ class FrameFraming(Framing, Protocol):
         ...
 
 
+class WholeFrames(ABC):
+    """Base of the framings of this package, which encode and decode whole frames.
+
+    Args:
+        max_bytes: Limit of a frame; of a fixed frame, that of its payload.
+    """
+
+    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_bytes = max_bytes
+
+    def marshal(self, message: Frameable, writer: Writer) -> None:
+        """Write the frame of a message. Raises as ``encode_frame``."""
+        writer.write(self.encode_frame(message))
+
+    def new_unmarshal_func(self, reader: ByteReader) -> UnmarshalFunc:
+        """Return a function that reads the frames of ``reader``; see ``unpack``. An invalid one is consumed."""
+        decode = self.new_frame_decoder()
+        return lambda message: decode(self.unpack(reader), message)
+
+    @abstractmethod
+    def encode_frame(self, message: Frameable) -> bytes:
+        """See ``FrameFraming``."""
+
+    @abstractmethod
+    def new_frame_decoder(self) -> FrameDecoder:
+        """See ``FrameFraming``."""
+
+    @abstractmethod
+    def unpack(self, reader: ByteReader) -> bytes:
+        """See ``FrameFraming``."""
+
+
 _FRAMINGS: Final[dict[str, Framing]] = {}
 
 
@@ -100,12 +134,7 @@ def frame_encoder(framing: Framing) -> FrameEncoder:
     if isinstance(framing, FrameFraming):
         return framing.encode_frame
 
-    def encode(message: Frameable) -> bytes:
-        parts = _Parts()
-        framing.marshal(message, parts)
-        return b"".join(parts.parts)
-
-    return encode
+    return lambda message: written_by(lambda writer: framing.marshal(message, writer))
 
 
 def frame_decoder(framing: Framing) -> FrameDecoder:
@@ -131,14 +160,11 @@ def frame_decoder(framing: Framing) -> FrameDecoder:
     return decode
 
 
-class _Parts:
-    """A writer that keeps what was written."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        self.parts.append(bytes(data))
+def written_by(write: Callable[[Writer], None]) -> bytes:
+    """Return what a function writes."""
+    writer = BytesIO()
+    write(writer)
+    return writer.getvalue()
 
 
 class _Frames:

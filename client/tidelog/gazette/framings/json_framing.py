@@ -1,6 +1,5 @@
 r"""``application/x-ndjson``: one JSON value and ``\n``."""
 
-from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -12,7 +11,14 @@ from tidelog.gazette.errors import (
     frame_too_large,
 )
 from tidelog.gazette.framings.byte_reader import ByteReader
-from tidelog.gazette.framings.framing import MAX_FRAME_BYTES, FrameDecoder, FrameEncoder, UnmarshalFunc, Writer
+from tidelog.gazette.framings.framing import (
+    MAX_FRAME_BYTES,
+    FrameDecoder,
+    FrameEncoder,
+    WholeFrames,
+    Writer,
+    written_by,
+)
 from tidelog.gazette.framings.json_codecs import JSONCodec, JSONCodecName, json_codec
 from tidelog.gazette.framings.lines import unpack_line
 from tidelog.gazette.messages import Frameable
@@ -60,7 +66,7 @@ class JSONFrameable(Protocol):
         ...
 
 
-class JSONFraming:
+class JSONFraming(WholeFrames):
     r"""The framing ``application/x-ndjson`` of dictionaries and of the three protocols of this module.
 
     Args:
@@ -76,7 +82,7 @@ class JSONFraming:
     ) -> None:
         self._codec: JSONCodec = json_codec(codec)
         self._go_escapes = go_escapes
-        self._max_bytes = max_bytes
+        super().__init__(max_bytes=max_bytes)
         # How to handle each type of message; a program has few.
         self._encoders: dict[type, FrameEncoder] = {}
         self._decoders: dict[type, FrameDecoder] = {}
@@ -86,18 +92,14 @@ class JSONFraming:
         """The package that encodes and decodes."""
         return self._codec.name
 
-    def marshal(self, message: Frameable, writer: Writer) -> None:
-        """Write the line of a message.
+    def encode_frame(self, message: Frameable) -> bytes:
+        """Return the line of a message.
 
         Raises:
             NotFrameableError: The message has a type that the framing cannot encode.
             FramingError: Its content is not a value of JSON, such as NaN.
             FrameTooLargeError: The line exceeds the limit.
         """
-        writer.write(self.encode_frame(message))
-
-    def encode_frame(self, message: Frameable) -> bytes:
-        """Return the line of a message; see ``marshal``."""
         encode = self._encoders.get(type(message)) or self._learn_encoder(type(message))
         try:
             line = encode(message)
@@ -110,14 +112,6 @@ class JSONFraming:
     def unpack(self, reader: ByteReader) -> bytes:
         """Return the next line; see ``unpack_line``."""
         return unpack_line(reader, self._max_bytes)
-
-    def new_unmarshal_func(self, reader: ByteReader) -> UnmarshalFunc:
-        """Return a function that reads the lines of ``reader``; a line with invalid JSON is consumed."""
-
-        def unmarshal(message: Frameable) -> None:
-            self.decode_frame(unpack_line(reader, self._max_bytes), message)
-
-        return unmarshal
 
     def new_frame_decoder(self) -> FrameDecoder:
         """Return the function that decodes one whole line."""
@@ -145,7 +139,7 @@ class JSONFraming:
 
     def _encoder_of(self, kind: type) -> FrameEncoder:
         if issubclass(kind, JSONMarshalerTo):
-            return _marshal_by_message
+            return lambda message: written_by(message.marshal_json_to)  # type: ignore[attr-defined]  # its class has it
         text_of = self._escaped_text if self._go_escapes else self._codec.encode
         if hasattr(kind, "to_json"):
             return lambda message: text_of(message.to_json()) + b"\n"  # type: ignore[attr-defined]  # its class has it
@@ -170,36 +164,15 @@ class JSONFraming:
         if hasattr(kind, "from_json"):
             return lambda line, message: message.from_json(decode(line))  # type: ignore[attr-defined]  # its class has it
         if issubclass(kind, dict):
-            return _dictionary_decoder(decode)
+            return lambda line, message: message.update(object_of(decode(line)))  # type: ignore[attr-defined]  # a dict has it
         raise _not_frameable(kind)
 
 
-def _dictionary_decoder(decode: Callable[[bytes], Any]) -> FrameDecoder:
-    def update(line: bytes, message: Any) -> None:
-        value = decode(line)
-        if type(value) is not dict:
-            raise ValueError(f"the line has a {type(value).__name__}, expected an object")
-        message.update(value)
-
-    return update
-
-
-def _marshal_by_message(message: Any) -> bytes:
-    parts: list[bytes] = []
-    message.marshal_json_to(_Parts(parts))
-    return b"".join(parts)
-
-
-class _Parts:
-    """A writer that keeps what was written."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: list[bytes]) -> None:
-        self._parts = parts
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        self._parts.append(bytes(data))
+def object_of(value: object) -> dict[str, Any]:
+    """Return the value of a line, if it is an object of JSON. Raises ValueError."""
+    if type(value) is not dict:
+        raise ValueError(f"the line has a {type(value).__name__}, expected an object")
+    return value
 
 
 def _not_frameable(kind: type) -> NotFrameableError:

@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Generic, Self
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_driver import Dependency, JournalAppends
 from tidelog.gazette.append_queue import Handle, JournalQueue
-from tidelog.gazette.messages import Journal
+from tidelog.gazette.messages import AckIntent, Journal
 from tidelog.transport.background import background
 
 
-class JournalCalls(Generic[Handle]):
+class AppendCalls(Generic[Handle]):
     """Calls of ``JournalAppends``, run on the background event loop."""
 
     _appends: JournalAppends[Handle]
@@ -100,7 +99,7 @@ class JournalCalls(Generic[Handle]):
         Raises:
             TidelogError: As ``flush``.
         """
-        background.run(self._appends.aclose())
+        background.close(self._appends.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -108,4 +107,4 @@ class JournalCalls(Generic[Handle]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        background.run(self._appends.__aexit__(kind, error, trace))
+        (background.run if kind is None else background.close)(self._appends.__aexit__(kind, error, trace))

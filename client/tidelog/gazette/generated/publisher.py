@@ -3,9 +3,8 @@
 from contextlib import AbstractContextManager
 from typing import Any, Generic
 
-from tidelog.gazette.ack_intents import AckIntent
 from tidelog.gazette.append_queue import Handle
-from tidelog.gazette.messages import MappingFunc, Message
+from tidelog.gazette.messages import AckIntent, MappingFunc, Message
 from tidelog.gazette.publishing import PublisherCore
 
 

@@ -3,19 +3,13 @@
 ``tidelog.gazette.stores.postgres`` has the store for PostgreSQL, and needs the extra ``tidelog[postgres]``.
 """
 
-from tidelog.gazette.stores._generated_interface import CheckpointStore
-from tidelog.gazette.stores._generated_on_tidelog import TidelogCheckpointStore
-from tidelog.gazette.stores.errors import ConsumerFencedError
-from tidelog.gazette.stores.interface import AsyncCheckpointStore
-from tidelog.gazette.stores.on_tidelog import AsyncTidelogCheckpointStore
-from tidelog.gazette.stores.sqlite import AsyncSqliteCheckpointStore, SqliteCheckpointStore
+from tidelog import _export
+from tidelog.gazette.stores._generated_interface import CheckpointStore as CheckpointStore
+from tidelog.gazette.stores._generated_on_tidelog import TidelogCheckpointStore as TidelogCheckpointStore
+from tidelog.gazette.stores._generated_sqlite import AsyncSqliteCheckpointStore as AsyncSqliteCheckpointStore
+from tidelog.gazette.stores.errors import ConsumerFencedError as ConsumerFencedError
+from tidelog.gazette.stores.interface import AsyncCheckpointStore as AsyncCheckpointStore
+from tidelog.gazette.stores.on_tidelog import AsyncTidelogCheckpointStore as AsyncTidelogCheckpointStore
+from tidelog.gazette.stores.sqlite import SqliteCheckpointStore as SqliteCheckpointStore
 
-__all__ = [
-    "AsyncCheckpointStore",
-    "AsyncSqliteCheckpointStore",
-    "AsyncTidelogCheckpointStore",
-    "CheckpointStore",
-    "ConsumerFencedError",
-    "SqliteCheckpointStore",
-    "TidelogCheckpointStore",
-]
+_export(globals(), "tidelog.gazette")

@@ -4,7 +4,7 @@ from tidelog.errors import FencedError, TidelogError, TransactionStateError
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.errors import MissingJournalError
 from tidelog.gazette.messages import Journal, Offset
-from tidelog.gazette.stores.errors import ALREADY_OPEN, ENDED_BY_HANDLER, NOT_ACQUIRED, NOT_OPEN, ConsumerFencedError
+from tidelog.gazette.stores.errors import ENDED_BY_HANDLER, NOT_OPEN, ConsumerFencedError, check_begin, check_name
 from tidelog.gazette.stores.on_tidelog import (
     CHANNEL_PREFIX,
     COMMITS_PER_TRIM,
@@ -14,7 +14,7 @@ from tidelog.gazette.stores.on_tidelog import (
     token_above,
     warn,
 )
-from tidelog.gazette.sync_append import sync_lookup
+from tidelog.gazette.sync_append import sync_finder
 from tidelog.sync.client import Client
 from tidelog.sync.transaction import Transaction
 from tidelog.tick import Tick
@@ -39,8 +39,7 @@ class TidelogCheckpointStore:
     """
 
     def __init__(self, client: Client, consumer: str, *, channel: str = "") -> None:
-        if not consumer:
-            raise ValueError("the name of the consumer is empty, expected at least one character")
+        check_name(consumer)
         self._client = client
         self._consumer = consumer
         self._vchannel = f"{channel or CHANNEL_PREFIX + consumer}/0"
@@ -48,7 +47,7 @@ class TidelogCheckpointStore:
         self._token = 0
         self._last_tick = Tick(0)
         self._commits = 0
-        self._find = sync_lookup(client)
+        self._find = sync_finder(client.journals)
         self._channels: dict[Journal, str] = {}
         self._positions: dict[str, Offset] = {}
 
@@ -66,10 +65,7 @@ class TidelogCheckpointStore:
 
     def begin(self) -> Transaction:
         """Begin a transaction and return it. See ``CheckpointStore.begin``."""
-        if not self._token:
-            raise RuntimeError(NOT_ACQUIRED)
-        if self._transaction is not None:
-            raise RuntimeError(ALREADY_OPEN)
+        check_begin(is_acquired=self._token != 0, is_open=self._transaction is not None)
         self._transaction = self._client.txn()
         return self._transaction
 

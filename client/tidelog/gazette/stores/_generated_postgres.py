@@ -6,7 +6,7 @@ from psycopg.rows import TupleRow
 
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.stores._postgres import ACQUIRE, BE_DURABLE, COMMIT, CREATE, EXISTS, LOCK_CREATION
-from tidelog.gazette.stores.errors import ALREADY_OPEN, ENDED_BY_HANDLER, NOT_ACQUIRED, NOT_OPEN, ConsumerFencedError
+from tidelog.gazette.stores.errors import ENDED_BY_HANDLER, NOT_OPEN, ConsumerFencedError, check_begin, check_name
 
 
 class PostgresCheckpointStore:
@@ -22,8 +22,7 @@ class PostgresCheckpointStore:
     """
 
     def __init__(self, conninfo: str, consumer: str) -> None:
-        if not consumer:
-            raise ValueError("the name of the consumer is empty, expected at least one character")
+        check_name(consumer)
         self._conninfo = conninfo
         self._consumer = consumer
         self._connection: Connection[TupleRow] | None = None
@@ -48,10 +47,7 @@ class PostgresCheckpointStore:
 
     def begin(self) -> Connection[TupleRow]:
         """Begin a transaction; return the connection. See ``CheckpointStore.begin``."""
-        if not self._epoch:
-            raise RuntimeError(NOT_ACQUIRED)
-        if self._is_open:
-            raise RuntimeError(ALREADY_OPEN)
+        check_begin(is_acquired=self._epoch != 0, is_open=self._is_open)
         connection = self._connected()
         connection.execute("BEGIN")
         self._is_open = True

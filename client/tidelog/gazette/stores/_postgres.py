@@ -12,13 +12,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from tidelog.gazette.checkpoints import Checkpoint
-from tidelog.gazette.stores.errors import (
-    ALREADY_OPEN,
-    ENDED_BY_HANDLER,
-    NOT_ACQUIRED,
-    NOT_OPEN,
-    ConsumerFencedError,
-)
+from tidelog.gazette.stores.errors import ENDED_BY_HANDLER, NOT_OPEN, ConsumerFencedError, check_begin, check_name
 
 # Why not CREATE TABLE IF NOT EXISTS alone: it needs the right to create tables even if the table exists.
 EXISTS: Final = "SELECT to_regclass('tidelog_checkpoints') IS NOT NULL"
@@ -52,8 +46,7 @@ class AsyncPostgresCheckpointStore:
     """
 
     def __init__(self, conninfo: str, consumer: str) -> None:
-        if not consumer:
-            raise ValueError("the name of the consumer is empty, expected at least one character")
+        check_name(consumer)
         self._conninfo = conninfo
         self._consumer = consumer
         self._connection: AsyncConnection[TupleRow] | None = None
@@ -79,10 +72,7 @@ class AsyncPostgresCheckpointStore:
 
     async def begin(self) -> AsyncConnection[TupleRow]:
         """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
-        if not self._epoch:
-            raise RuntimeError(NOT_ACQUIRED)
-        if self._is_open:
-            raise RuntimeError(ALREADY_OPEN)
+        check_begin(is_acquired=self._epoch != 0, is_open=self._is_open)
         connection = await self._connected()
         await connection.execute("BEGIN")
         self._is_open = True

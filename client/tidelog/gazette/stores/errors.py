@@ -4,8 +4,6 @@ from typing import Final
 
 from tidelog.errors import TidelogError
 
-NOT_ACQUIRED: Final = "the store is not acquired: call acquire first, and again after an error of commit"
-ALREADY_OPEN: Final = "the store has an open transaction: commit it or roll it back first"
 NOT_OPEN: Final = "the store has no open transaction: call begin first"
 ENDED_BY_HANDLER: Final = (
     "the transaction of the store was ended by the handler: leave commit and rollback to the consumer, and use "
@@ -27,3 +25,17 @@ class ConsumerFencedError(TidelogError):
             values={"consumer": consumer},
         )
         self.consumer = consumer
+
+
+def check_name(consumer: str) -> None:
+    """Raise ValueError if the name of a consumer is empty."""
+    if not consumer:
+        raise ValueError("the name of the consumer is empty, expected at least one character")
+
+
+def check_begin(*, is_acquired: bool, is_open: bool) -> None:
+    """Raise RuntimeError unless a store may begin a transaction."""
+    if not is_acquired:
+        raise RuntimeError("the store is not acquired: call acquire first, and again after an error of commit")
+    if is_open:
+        raise RuntimeError("the store has an open transaction: commit it or roll it back first")

@@ -13,15 +13,9 @@ from tidelog.client import AsyncClient
 from tidelog.errors import FencedError, TidelogError, TransactionStateError
 from tidelog.gazette.checkpoints import Checkpoint
 from tidelog.gazette.errors import MissingJournalError
-from tidelog.gazette.journal_lookup import lookup
+from tidelog.gazette.journal_lookup import finder
 from tidelog.gazette.messages import Journal, Offset
-from tidelog.gazette.stores.errors import (
-    ALREADY_OPEN,
-    ENDED_BY_HANDLER,
-    NOT_ACQUIRED,
-    NOT_OPEN,
-    ConsumerFencedError,
-)
+from tidelog.gazette.stores.errors import ENDED_BY_HANDLER, NOT_OPEN, ConsumerFencedError, check_begin, check_name
 from tidelog.message import Message
 from tidelog.tick import Tick
 from tidelog.txn.transaction import AsyncTransaction
@@ -58,8 +52,7 @@ class AsyncTidelogCheckpointStore:
     """
 
     def __init__(self, client: AsyncClient, consumer: str, *, channel: str = "") -> None:
-        if not consumer:
-            raise ValueError("the name of the consumer is empty, expected at least one character")
+        check_name(consumer)
         self._client = client
         self._consumer = consumer
         self._vchannel = f"{channel or CHANNEL_PREFIX + consumer}/0"
@@ -70,7 +63,7 @@ class AsyncTidelogCheckpointStore:
         self._last_tick = Tick(0)
         # Commits since checkpoints were deleted.
         self._commits = 0
-        self._find = lookup(client)
+        self._find = finder(client.journals)
         # The channel of each journal to whose channel the group is subscribed; empty for a journal that is missing.
         self._channels: dict[Journal, str] = {}
         # The position of the group in each vchannel, as this acquisition has committed it.
@@ -91,10 +84,7 @@ class AsyncTidelogCheckpointStore:
 
     async def begin(self) -> AsyncTransaction:
         """Begin a transaction and return it. See ``AsyncCheckpointStore.begin``."""
-        if not self._token:
-            raise RuntimeError(NOT_ACQUIRED)
-        if self._transaction is not None:
-            raise RuntimeError(ALREADY_OPEN)
+        check_begin(is_acquired=self._token != 0, is_open=self._transaction is not None)
         self._transaction = self._client.txn()
         return self._transaction
 

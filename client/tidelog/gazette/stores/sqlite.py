@@ -4,26 +4,17 @@ The fence is the epoch of the consumer's row: each acquisition increments it, an
 the database's write lock, which it takes first.
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from contextlib import closing
-from functools import partial
 from os import PathLike
-from typing import Final, TypeVar
+from typing import Final
 
 from tidelog.gazette.checkpoints import Checkpoint
-from tidelog.gazette.stores.errors import (
-    ALREADY_OPEN,
-    ENDED_BY_HANDLER,
-    NOT_ACQUIRED,
-    NOT_OPEN,
-    ConsumerFencedError,
-)
-from tidelog.wire.durations import check_seconds
+from tidelog.gazette.stores.errors import ENDED_BY_HANDLER, NOT_OPEN, ConsumerFencedError, check_begin, check_name
+from tidelog.sync.one_at_a_time import one_at_a_time
+from tidelog.wire.durations import Duration, check_seconds
 
-_Result = TypeVar("_Result")
 _CREATE: Final = (
     "CREATE TABLE IF NOT EXISTS tidelog_checkpoints"
     " (consumer TEXT PRIMARY KEY, epoch INTEGER NOT NULL, checkpoint BLOB NOT NULL) WITHOUT ROWID"
@@ -51,9 +42,8 @@ class SqliteCheckpointStore:
         lock_timeout_s: Maximum wait for another connection's write lock; then ``sqlite3.OperationalError``.
     """
 
-    def __init__(self, path: str | PathLike[str], consumer: str, *, lock_timeout_s: float = 5.0) -> None:
-        if not consumer:
-            raise ValueError("the name of the consumer is empty, expected at least one character")
+    def __init__(self, path: str | PathLike[str], consumer: str, *, lock_timeout_s: Duration = 5.0) -> None:
+        check_name(consumer)
         self._path = path
         self._consumer = consumer
         self._lock_timeout_s = check_seconds("lock_timeout_s", lock_timeout_s)
@@ -61,7 +51,10 @@ class SqliteCheckpointStore:
         # Epoch of the acquisition; 0 if the store is not acquired.
         self._epoch = 0
         self._is_open = False
+        # A call of the asynchronous store whose caller was cancelled continues on its thread.
+        self._lock = threading.RLock()
 
+    @one_at_a_time
     def acquire(self) -> Checkpoint:
         """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
         self._epoch = 0
@@ -80,12 +73,10 @@ class SqliteCheckpointStore:
         self._epoch = int(epoch)
         return decoded
 
+    @one_at_a_time
     def begin(self) -> sqlite3.Connection:
         """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
-        if not self._epoch:
-            raise RuntimeError(NOT_ACQUIRED)
-        if self._is_open:
-            raise RuntimeError(ALREADY_OPEN)
+        check_begin(is_acquired=self._epoch != 0, is_open=self._is_open)
         connection = self._connected()
         connection.execute("BEGIN IMMEDIATE")
         row = connection.execute(_EPOCH, (self._consumer,)).fetchone()
@@ -96,6 +87,7 @@ class SqliteCheckpointStore:
         self._is_open = True
         return connection
 
+    @one_at_a_time
     def commit(self, checkpoint: Checkpoint) -> None:
         """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
         if not self._is_open:
@@ -113,12 +105,14 @@ class SqliteCheckpointStore:
             raise
         self._epoch = epoch
 
+    @one_at_a_time
     def rollback(self) -> None:
         """Discard the open transaction; does nothing if no transaction is open."""
         self._is_open = False
         if self._connection is not None:
             _roll_back(self._connection)
 
+    @one_at_a_time
     def close(self) -> None:
         """Discard the open transaction and close the connection. Closing again does nothing."""
         self._is_open, self._epoch = False, 0
@@ -128,7 +122,7 @@ class SqliteCheckpointStore:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            # Why other threads are allowed: the asynchronous store commits on a thread, so that the sync of the disk
+            # Why other threads are allowed: the asynchronous store commits on threads, so that the sync of the disk
             # does not stop the event loop; calls never overlap.
             connection = sqlite3.connect(
                 self._path, timeout=self._lock_timeout_s, isolation_level=None, check_same_thread=False
@@ -137,51 +131,6 @@ class SqliteCheckpointStore:
                 connection.execute("PRAGMA synchronous = FULL")
             self._connection = connection
         return self._connection
-
-
-class AsyncSqliteCheckpointStore:
-    """The asynchronous form of ``SqliteCheckpointStore``: calls that wait for the disk run on a thread of the store.
-
-    The handler gets the ``sqlite3.Connection``. Its statements run on the event loop, so keep them short.
-
-    Args:
-        path: Path of the database file.
-        consumer: Name of the consumer, unique in the database.
-        lock_timeout_s: Maximum wait for another connection's write lock; then ``sqlite3.OperationalError``.
-    """
-
-    def __init__(self, path: str | PathLike[str], consumer: str, *, lock_timeout_s: float = 5.0) -> None:
-        self._store = SqliteCheckpointStore(path, consumer, lock_timeout_s=lock_timeout_s)
-        # One thread, so that a call that was cancelled ends before the next one begins.
-        self._thread: ThreadPoolExecutor | None = None
-
-    async def acquire(self) -> Checkpoint:
-        """Fence earlier instances and return the last checkpoint. See ``AsyncCheckpointStore.acquire``."""
-        return await self._run(self._store.acquire)
-
-    async def begin(self) -> sqlite3.Connection:
-        """Begin a transaction; return the connection. See ``AsyncCheckpointStore.begin``."""
-        return await self._run(self._store.begin)
-
-    async def commit(self, checkpoint: Checkpoint) -> None:
-        """Commit the open transaction with ``checkpoint``. See ``AsyncCheckpointStore.commit``."""
-        await self._run(partial(self._store.commit, checkpoint))
-
-    async def rollback(self) -> None:
-        """Discard the open transaction; does nothing if no transaction is open."""
-        await self._run(self._store.rollback)
-
-    async def aclose(self) -> None:
-        """Discard the open transaction and close the connection. Closing again does nothing."""
-        await self._run(self._store.close)
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.shutdown()
-
-    async def _run(self, call: Callable[[], _Result]) -> _Result:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidelog-sqlite")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

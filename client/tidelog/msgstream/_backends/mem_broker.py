@@ -5,9 +5,11 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
 from tidelog.errors import ChannelNotFoundError, ClosedError
@@ -31,6 +33,9 @@ class _Entry:
     txn_id: int | None
 
 
+_tick_of: Final = attrgetter("tick")
+
+
 @dataclass(frozen=True, slots=True)
 class MemBatch:
     """Consecutive messages of one channel and, if any, of one transaction, with increasing ticks."""
@@ -40,12 +45,6 @@ class MemBatch:
     payloads: Sequence[bytes]
     types: Sequence[int]
     txn_id: int | None
-
-
-@dataclass(slots=True)
-class _Channel:
-    entries: list[_Entry] = field(default_factory=list)
-    ticks: list[int] = field(default_factory=list)
 
 
 class MemBroker:
@@ -74,7 +73,8 @@ class MemBroker:
         self._clock_ms = clock_ms
         # Guards all fields below.
         self._lock = threading.Lock()
-        self._channels: dict[str, _Channel] = {}
+        # The entries of each channel, in the order of their ticks.
+        self._channels: dict[str, list[_Entry]] = {}
         self._bytes = 0
         self._last_tick = 0
         self._followers: set[MemReader] = set()
@@ -82,13 +82,12 @@ class MemBroker:
     def create_channel(self, name: str) -> None:
         """Create a channel unless it exists."""
         with self._lock:
-            self._channels.setdefault(name, _Channel())
+            self._channels.setdefault(name, [])
 
     def destroy_channel(self, name: str) -> None:
         """Delete a channel with all its messages, if it exists."""
         with self._lock:
-            channel = self._channels.pop(name, _Channel())
-            self._bytes -= sum(entry.message.size_bytes for entry in channel.entries)
+            self._bytes -= sum(entry.message.size_bytes for entry in self._channels.pop(name, ()))
         self._wake()
 
     def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
@@ -116,8 +115,7 @@ class MemBroker:
                 entries = [
                     _Entry(*each, txn_id) for each in zip(ticks[name], [name] * len(messages), messages, strict=True)
                 ]
-                channels[name].entries += entries
-                channels[name].ticks += ticks[name]
+                channels[name] += entries
             self._last_tick = next_tick - 1
         self._wake()
         return ticks
@@ -130,15 +128,15 @@ class MemBroker:
     def last_tick(self, name: str) -> Tick:
         """Return the tick of the last message of a channel; 0 if it is empty. Raises ChannelNotFoundError."""
         with self._lock:
-            ticks = self._channel(name).ticks
-            return Tick(ticks[-1] if ticks else 0)
+            entries = self._channel(name)
+            return Tick(entries[-1].tick if entries else 0)
 
     def read(self, after: Mapping[str, int]) -> tuple[list[_Entry], Tick]:
         """Return the entries after each channel's tick, in tick order, and the watermark up to which that is all."""
         with self._lock:
             present = self._present()
             tails = [self._tail(name, tick) for name, tick in after.items()]
-        found = list(islice(merge(*tails, key=lambda entry: entry.tick), _STEP_MESSAGES + 1))
+        found = list(islice(merge(*tails, key=_tick_of), _STEP_MESSAGES + 1))
         if len(found) <= _STEP_MESSAGES:
             return found, present
         # The watermark must not lie within a transaction, so it is not set before the end.
@@ -160,7 +158,7 @@ class MemBroker:
         for follower in followers:
             follower.wake()
 
-    def _channel(self, name: str) -> _Channel:
+    def _channel(self, name: str) -> list[_Entry]:
         channel = self._channels.get(name)
         if channel is None:
             raise ChannelNotFoundError(
@@ -173,9 +171,9 @@ class MemBroker:
         return Tick(self._last_tick)
 
     def _tail(self, name: str, after_tick: int) -> list[_Entry]:
-        channel = self._channel(name)
-        begin = bisect_right(channel.ticks, after_tick)
-        return channel.entries[begin : begin + _STEP_MESSAGES + 1]
+        entries = self._channel(name)
+        begin = bisect_right(entries, after_tick, key=_tick_of)
+        return entries[begin : begin + _STEP_MESSAGES + 1]
 
 
 class MemReader:
@@ -204,7 +202,9 @@ class MemReader:
             self._loop = asyncio.get_running_loop()
             self._broker.follow(self)
         elif not self._news.is_set():
-            await self._wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._news.wait()
         if self._is_closed:
             raise ClosedError("the reader is closed")
         self._news.clear()
@@ -227,13 +227,6 @@ class MemReader:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._news.set)
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(self._interval_s):
-                await self._news.wait()
-        except TimeoutError:
-            return
 
 
 class MemBackend:

@@ -1,7 +1,6 @@
 """Backend of streams on a Tidelog server."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
 
 from tidelog.admin.channel_types import VchannelDescription
 from tidelog.append.sizes import measure_all
@@ -13,7 +12,7 @@ from tidelog.msgstream._settings import MAX_APPEND_BYTES
 from tidelog.read.positions import EARLIEST, FOLLOW
 from tidelog.read.reader_events import OnEvent
 from tidelog.read.scan import ScanCore
-from tidelog.read.scan_plan import scan_plan
+from tidelog.read.scan_plan import scan_arguments
 from tidelog.read.scan_sources import Begin
 from tidelog.tick import Tick
 from tidelog.txn.together import append_together
@@ -25,15 +24,6 @@ _MAX_APPEND_MESSAGES = 10_000
 
 class ScanReader(ScanCore):
     """A following scan with its own start per vchannel, which returns each watermark."""
-
-    @classmethod
-    def of(
-        cls, client: AsyncClient, places: Mapping[str, Place], watermark_interval_s: float, on_event: OnEvent | None
-    ) -> Self:
-        """Return a reader that begins at ``places``."""
-        plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s, on_event=on_event)
-        begins = {name: Begin(place.start, place.after_tick) for name, place in places.items()}
-        return cls.at(client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
 
     @property
     def created_ticks(self) -> Mapping[str, int]:
@@ -85,7 +75,9 @@ class RmqBackend:
         return ids_of({channel: _ticks(each) for channel, each in result.results.items()})
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
-        return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)
+        plan = scan_arguments(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s, on_event=self._on_event)
+        begins = {name: Begin(place.start, place.after_tick) for name, place in places.items()}
+        return ScanReader.at(self._client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
 
     async def destroy(self, channels: Iterable[str]) -> None:
         """Delete channels with all their messages; missing channels are skipped.

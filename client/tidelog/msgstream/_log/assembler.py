@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Final, Self
 
 from tidelog.msgstream._backends.log import Delivered
-from tidelog.msgstream._msg_type import MsgType
+from tidelog.msgstream._generated_types import MsgType
 from tidelog.tick import LOGICAL_BITS
 
 _ENDS_PACK: Final = int(MsgType.DROP_COLLECTION)

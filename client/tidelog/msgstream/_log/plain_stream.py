@@ -9,7 +9,6 @@ from tidelog.msgstream._log.stream import LogStream, tick_of_id
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.read.positions import At
-from tidelog.tick import Tick
 
 
 class AsyncPlainMsgStream(LogStream):
@@ -43,10 +42,10 @@ class AsyncPlainMsgStream(LogStream):
         tick = batch.ticks[index]
         position = message.position
         assert position is not None
-        self._handed_out({batch.vchannel: Place.after(tick)})
+        self._progress.handed_out({batch.vchannel: Place.after(tick)})
         return MsgPack(tick, tick, [message], [position], [position])
 
-    def _sought_place(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
-        tick = tick_of_id(position, present)
+    def _sought_place(self, position: MsgPosition, latest: Place, *, include_message: bool) -> Place:
+        tick = tick_of_id(position, latest.after_tick)
         # No message has tick 0: it stands for the first message, with or without include_message.
         return Place(At.tick(tick), max(0, tick - 1)) if include_message else Place.after(tick)

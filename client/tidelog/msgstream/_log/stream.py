@@ -1,13 +1,12 @@
 """Streams over a log that gives each message a tick: positions are ticks."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tidelog.msgstream._backends.log import Delivered, LogBackend, Place, Reader
 from tidelog.msgstream._base_stream import BaseStream, StreamTools
 from tidelog.msgstream._errors import BadPositionError, MsgStreamError
-from tidelog.msgstream._interface import SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._position import MsgPosition, PositionSource
 from tidelog.tick import MAX_TICK, Tick
@@ -24,29 +23,18 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
         self._log_reader: Reader | None = None
         self._sources: dict[str, _Channel] = {}
 
-    async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, Place]:
-        is_first = position is SubscriptionPosition.EARLIEST
-        return dict.fromkeys(channels, Place.earliest() if is_first else Place.after(await self._log.present()))
+    @property
+    def _earliest(self) -> Place:
+        return Place.earliest()
+
+    async def _latest(self, channels: Iterable[str]) -> Mapping[str, Place]:
+        return dict.fromkeys(channels, Place.after(await self._log.present()))
 
     def _place_of(self, mark: int) -> Place:
         return Place.after(mark)
 
     def _mark_of(self, place: Place) -> int:
         return place.after_tick
-
-    async def _sought_places(
-        self, wanted: Sequence[tuple[str, MsgPosition]], *, include_message: bool
-    ) -> Mapping[str, Place]:
-        present = await self._log.present()
-        places = {}
-        for channel, position in wanted:
-            try:
-                places[channel] = self._sought_place(position, present, include_message=include_message)
-            except BadPositionError:
-                if not self.settings.ignore_bad_positions:
-                    raise
-                places[channel] = Place.after(present)
-        return places
 
     def _open(self, places: Mapping[str, Place]) -> Reader:
         self._sources = {name: _Channel(name, self.sub_name) for name in places}
@@ -65,10 +53,6 @@ class LogStream(BaseStream[Place, int, Sequence[Delivered]]):
     @abstractmethod
     def _take_batches(self, batches: Sequence[Delivered], watermark: int) -> None:
         """Add a delivery."""
-
-    @abstractmethod
-    def _sought_place(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
-        """Return the place of a position. Raises BadPositionError."""
 
     def _message(self, batch: Delivered, index: int) -> TsMsg:
         """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""

@@ -7,10 +7,11 @@ from typing import Final
 
 from tidelog.msgstream._backends.log import Delivered, LogBackend, Place
 from tidelog.msgstream._base_stream import StreamTools
+from tidelog.msgstream._generated_types import MsgType
 from tidelog.msgstream._log.assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._log.stream import LogStream, tick_of_id
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._msg_type import DML_TYPES, MsgType
+from tidelog.msgstream._msg_type import DML_TYPES
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pursuit import Pursuit
@@ -67,16 +68,16 @@ class AsyncTtMsgStream(LogStream):
         return self._ready is not None
 
     async def _take_next(self) -> MsgPack | None:
-        raw, reader = self._ready, self._reader
+        raw, reader = self._ready, self._reading.reader
         assert raw is not None
         messages = await self._messages(raw)
         # Another task took it meanwhile, or a seek changed the position.
-        if self._ready is not raw or self._reader is not reader:
+        if self._ready is not raw or self._reading.reader is not reader:
             return None
         self._ready = None
         assert self._log_reader is not None
         begin, self._positions = self._positions, self._positions_after(raw, self._log_reader.created_ticks)
-        self._handed_out(
+        self._progress.handed_out(
             {
                 channel: Place(At.message_id(position.msg_id), position.timestamp)
                 for channel, position in self._positions.items()
@@ -117,8 +118,8 @@ class AsyncTtMsgStream(LogStream):
             after[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
         return after
 
-    def _sought_place(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
-        tick = tick_of_id(position, present)
+    def _sought_place(self, position: MsgPosition, latest: Place, *, include_message: bool) -> Place:
+        tick = tick_of_id(position, latest.after_tick)
         # Without a timestamp, the id alone determines the place.
         after = position.timestamp or max(0, tick - 1)
         if include_message and position.timestamp:

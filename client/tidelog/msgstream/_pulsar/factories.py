@@ -20,6 +20,8 @@ class AsyncPulsarMsgStreamFactory(AsyncMsgStreamFactory):
     """
 
     capabilities = Capabilities(atomic_produce=False, log_ticks=False)
+    # Whether a stream closes the broker.
+    _owns_broker = False
 
     def __init__(self, broker: PulsarBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
         self._broker = broker
@@ -30,10 +32,10 @@ class AsyncPulsarMsgStreamFactory(AsyncMsgStreamFactory):
         self._settings = self._settings.with_params(params)
 
     def new_msg_stream(self) -> AsyncPulsarMsgStream:
-        return AsyncPulsarMsgStream(self._backend(), self._tools())
+        return AsyncPulsarMsgStream(self._backend(), self._tools(), owns_broker=self._owns_broker)
 
     def new_tt_msg_stream(self) -> AsyncPulsarTtMsgStream:
-        return AsyncPulsarTtMsgStream(self._backend(), self._tools())
+        return AsyncPulsarTtMsgStream(self._backend(), self._tools(), owns_broker=self._owns_broker)
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
         topics = [self._broker.topic(name) for name in channels]

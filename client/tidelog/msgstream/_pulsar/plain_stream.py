@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
-from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, key_of_bytes
 from tidelog.msgstream._backends.pulsar.readers import Received
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
-from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools
+from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, sought_key
 
 
 class AsyncPulsarMsgStream(PulsarStream):
@@ -40,8 +40,9 @@ class AsyncPulsarMsgStream(PulsarStream):
         self._received.popleft()
         position = message.position
         assert position is not None
-        self._handed_out({position.channel_name: PulsarPlace(key_of_bytes(position.msg_id), must_exist=True)})
+        self._progress.handed_out({position.channel_name: PulsarPlace(key_of_bytes(position.msg_id), must_exist=True)})
         return MsgPack(position.timestamp, position.timestamp, [message], [position], [position])
 
-    def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
+    def _sought_place(self, position: MsgPosition, latest: PulsarPlace, *, include_message: bool) -> PulsarPlace:
+        key = sought_key(position, latest.key)
         return PulsarPlace(key, is_after=not include_message or key == EARLIEST, must_exist=key > EARLIEST)

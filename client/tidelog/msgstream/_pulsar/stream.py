@@ -1,25 +1,24 @@
 """Streams on Pulsar: positions are message ids, and the time of a message is its producer's."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, repeat
 from typing import Any, Final, NamedTuple
 
 from tidelog.errors import TidelogError
-from tidelog.message import Message
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of, key_of_bytes
 from tidelog.msgstream._backends.pulsar.packs import Origin, contents_of
 from tidelog.msgstream._backends.pulsar.positions import PulsarSubscriptions
 from tidelog.msgstream._backends.pulsar.readers import PulsarReader, Received
-from tidelog.msgstream._base_stream import BaseStream, StreamTools
+from tidelog.msgstream._base_stream import BaseStream, MessageIds, StreamTools
 from tidelog.msgstream._errors import BadPositionError, MsgStreamError
-from tidelog.msgstream._interface import SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
+from tidelog.msgstream._repack import encoded
 
 _ID_FORM: Final = "a serialized id of Pulsar, as the positions of packs and messages have"
 
@@ -59,7 +58,6 @@ class Undecoded(NamedTuple):
 class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
     """A stream on Pulsar, without a definition of packs. It closes its producers, and its broker if it owns one."""
 
-    _survives_pause = False
     # Whether a seek can skip one message, and what to do about one that cannot be decoded.
     _can_skip = True
     _advice = "seek to error.position to skip it"
@@ -74,6 +72,9 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
         self._cursors = tools.subscriptions
         self._cursors.on_error = self._fail_reading
 
+    async def pause(self) -> bool:
+        return self._is_closed
+
     async def close(self) -> None:
         try:
             await super().close()
@@ -84,18 +85,19 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
                 if self._owns_broker:
                     await self._pulsar.broker.aclose()
 
-    async def _append(
-        self, parts: Mapping[str, Sequence[Message]], packs: Mapping[str, MsgPack]
-    ) -> Mapping[str, Sequence[bytes]]:
+    async def _append(self, packs: Mapping[str, MsgPack]) -> MessageIds:
+        parts = encoded(packs, self.settings.max_message_bytes)
         times = {topic: [msg.end_ts for msg in pack.msgs] for topic, pack in packs.items()}
         return await self._pulsar.append(parts, times) if parts else {}
 
     async def _release(self, sub_name: str, channels: Sequence[str]) -> None:
         await self._cursors.release(sub_name, channels)
 
-    async def _beginning(self, position: SubscriptionPosition, channels: Sequence[str]) -> Mapping[str, PulsarPlace]:
-        if position is SubscriptionPosition.EARLIEST:
-            return dict.fromkeys(channels, PulsarPlace())
+    @property
+    def _earliest(self) -> PulsarPlace:
+        return PulsarPlace()
+
+    async def _latest(self, channels: Iterable[str]) -> Mapping[str, PulsarPlace]:
         return {topic: PulsarPlace(await self._pulsar.last_key(topic)) for topic in channels}
 
     def _place_of(self, mark: PulsarPlace) -> PulsarPlace:
@@ -104,27 +106,11 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
     def _mark_of(self, place: PulsarPlace) -> PulsarPlace:
         return place
 
-    async def _sought_places(
-        self, wanted: Sequence[tuple[str, MsgPosition]], *, include_message: bool
-    ) -> Mapping[str, PulsarPlace]:
-        places = {}
-        for topic, position in wanted:
-            last = await self._pulsar.last_key(topic)
-            try:
-                key = _key_of(position, last)
-            except BadPositionError:
-                if not self.settings.ignore_bad_positions:
-                    raise
-                places[topic] = PulsarPlace(last)
-            else:
-                places[topic] = self._sought_place(key, position, include_message=include_message)
-        return places
-
     def _open(self, places: Mapping[str, PulsarPlace]) -> PulsarReader:
         self._begun = {topic: place for topic, place in places.items() if place.key.number >= 0}
         whole = {topic: replace(place, key=place.key.whole, is_after=False) for topic, place in self._begun.items()}
         self._reset(places)
-        reader = self._topics = self._pulsar.reader({**places, **whole}, self.settings.buffer_size)
+        reader = self._topics = PulsarReader(self._pulsar.broker, {**places, **whole}, self.settings.buffer_size)
         return reader
 
     def _subscribed(self, position: MsgPosition) -> str:
@@ -142,10 +128,6 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
     @abstractmethod
     def _reset(self, places: Mapping[str, PulsarPlace]) -> None:
         """Discard what was received, and begin at these places."""
-
-    @abstractmethod
-    def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
-        """Return the place of a position with this key."""
 
     def _arrived(self, topic: str, message: Any) -> Iterator[Arrived]:
         """Return the messages of a message of the library that were not handed out before."""
@@ -172,7 +154,7 @@ class PulsarStream(BaseStream[PulsarPlace, PulsarPlace, Received]):
         return message
 
 
-def _key_of(position: MsgPosition, last: MessageKey) -> MessageKey:
+def sought_key(position: MsgPosition, last: MessageKey) -> MessageKey:
     """Return the key of a position. Raises BadPositionError."""
     # Untyped, because callers build positions from stored values.
     message_id: object = position.msg_id

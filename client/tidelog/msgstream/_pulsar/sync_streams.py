@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
+from tidelog.msgstream._generated_stream import MsgStream
 from tidelog.msgstream._pulsar.tt_stream import AsyncPulsarTtMsgStream, TickStatus
-from tidelog.msgstream._sync_stream import MsgStream
 
 
 class PulsarMsgStream(MsgStream):

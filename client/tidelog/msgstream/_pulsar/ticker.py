@@ -15,7 +15,7 @@ from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.exclusive import ExclusiveTopic
 from tidelog.msgstream._backends.pulsar.names import ticks_topic
 from tidelog.msgstream._errors import PartialProduceError
-from tidelog.msgstream._messages import TimeTickMsg
+from tidelog.msgstream._generated_messages import TimeTickMsg
 from tidelog.msgstream._settings import MAX_TICK_INTERVAL_MS, MIN_TICK_INTERVAL_MS
 from tidelog.tick import LOGICAL_BITS
 
@@ -37,6 +37,9 @@ class AsyncTimeTicker:
     same topics, fences an earlier one, which then stops: its ``wait`` raises StreamFencedError. Its ticks continue
     above those of the earlier one.
     While the broker is away, or a topic is missing, the ticker retries at each interval.
+
+    Attributes:
+        last_tick: The last tick that was written.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class AsyncTimeTicker:
             topics: Topics that get ticks.
             interval_ms: Time between ticks, 10 to 60,000.
             safe_time: Returns a time, as a tick, that every message sent from now on exceeds; by default the present.
+                It runs on the event loop, so it must not block.
 
         Raises:
             ValueError: ``interval_ms`` is out of range, or there is no topic.
@@ -76,6 +80,10 @@ class AsyncTimeTicker:
     def is_running(self) -> bool:
         """Whether ticks are written."""
         return self._task is not None and not self._task.done()
+
+    async def pause(self) -> bool:
+        """Return whether a fork may stop the event loop: while no ticks are written."""
+        return not self.is_running
 
     async def start(self) -> None:
         """Take the topics over, and begin to write ticks.

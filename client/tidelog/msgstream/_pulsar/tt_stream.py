@@ -9,16 +9,17 @@ from typing import Final
 
 from tidelog.msgstream._backends.pulsar.backend import PulsarBackend
 from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
-from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey, key_of_bytes
+from tidelog.msgstream._backends.pulsar.ids import EARLIEST, key_of_bytes
 from tidelog.msgstream._backends.pulsar.packs import Origin
 from tidelog.msgstream._backends.pulsar.readers import Received
 from tidelog.msgstream._errors import MsgStreamError, PackTooLargeError
+from tidelog.msgstream._generated_types import MsgType
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._msg_type import DML_TYPES, MsgType
+from tidelog.msgstream._msg_type import DML_TYPES
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pulsar.assembler import TickAssembler, TickedChannel, TickedPack
-from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, Undecoded
+from tidelog.msgstream._pulsar.stream import Arrived, PulsarStream, PulsarTools, Undecoded, sought_key
 from tidelog.msgstream._pursuit import Pursuit
 from tidelog.transport.measures import LATE_MESSAGES, TICK_WAIT, Measure, measures
 
@@ -130,11 +131,11 @@ class AsyncPulsarTtMsgStream(PulsarStream):
         return self._ready is not None
 
     async def _take_next(self) -> MsgPack | None:
-        raw, reader = self._ready, self._reader
+        raw, reader = self._ready, self._reading.reader
         assert raw is not None
         messages = await self._messages(raw)
         # Another task took it meanwhile, or a seek changed the position.
-        if self._ready is not raw or self._reader is not reader:
+        if self._ready is not raw or self._reading.reader is not reader:
             return None
         self._ready = None
         self._late += raw.late
@@ -149,10 +150,11 @@ class AsyncPulsarTtMsgStream(PulsarStream):
                 position = self._positions[topic] = origin.position_of(number, raw.end_tick)
                 key = key_of_bytes(position.msg_id)
                 places[topic] = PulsarPlace(key, is_after=False, must_exist=True, time=raw.end_tick)
-        self._handed_out(places)
+        self._progress.handed_out(places)
         return MsgPack(max(0, raw.begin_tick), raw.end_tick, messages, begin, list(self._positions.values()))
 
-    def _sought_place(self, key: MessageKey, position: MsgPosition, *, include_message: bool) -> PulsarPlace:
+    def _sought_place(self, position: MsgPosition, latest: PulsarPlace, *, include_message: bool) -> PulsarPlace:
+        key = sought_key(position, latest.key)
         place = PulsarPlace(key, is_after=key == EARLIEST, must_exist=key > EARLIEST, time=position.timestamp or -1)
         return replace(place, time=place.time - 1) if include_message and place.time > 0 else place
 

@@ -17,8 +17,6 @@ MAX_COMMIT_BYTES: Final = 256 << 20
 _MAX_NUMBER: Final = (1 << 63) - 1
 _VCHANNEL: Final = re.compile(r"([a-z0-9_][a-z0-9._-]{0,126})/([0-9]{1,4})")
 _FILE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}\.parquet")
-_DIGEST: Final = re.compile(r"[0-9a-f]{32}")
-_TEXT: Final = re.compile(r"[ -~]{0,200}")
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,18 +30,11 @@ def check_path(path: object, vchannel: object, folder: str) -> None:
         raise ValueError(f"{path!r:.200} is not a file of {vchannel}, expected {begin}*.parquet")
 
 
-def check_digests(**values: object) -> None:
-    """Raise ValueError unless all values are digests."""
+def check_texts(pattern: re.Pattern[str], expected: str, **values: object) -> None:
+    """Raise ValueError, which names what is ``expected``, unless all values are texts that match ``pattern``."""
     for name, value in values.items():
-        if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-            raise ValueError(f"{name} is {value!r:.80}, expected 32 hexadecimal digits")
-
-
-def check_texts(**values: object) -> None:
-    """Raise ValueError unless all values are texts of at most 200 printable ASCII characters."""
-    for name, value in values.items():
-        if not isinstance(value, str) or not _TEXT.fullmatch(value):
-            raise ValueError(f"{name} is {value!r:.80}, expected at most 200 printable ASCII characters")
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError(f"{name} is {value!r:.80}, expected {expected}")
 
 
 def check_numbers(**values: object) -> None:

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from tidelog.spark.archive.files import (
     MAX_COMMIT_BYTES,
-    check_digests,
     check_numbers,
     check_path,
     check_texts,
@@ -38,6 +37,8 @@ FORMAT: Final = 1
 FOLDER: Final = "_tidelog"
 DATA: Final = "data"
 DELTA_LOG: Final = "_delta_log"
+_DIGEST: Final = re.compile(r"[0-9a-f]{32}")
+_TEXT: Final = re.compile(r"[ -~]{0,200}")
 _SUFFIX: Final = ".json"
 _DIGITS: Final = 20
 _SHOWN: Final = 3
@@ -282,7 +283,7 @@ def append(root: str | Path, commit: Commit) -> None:
         raise ArchiveError(f"the archive at {root} already has commit {commit.number}: run again") from None
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(folder)
+    sync(folder)
 
 
 @contextmanager
@@ -307,7 +308,7 @@ def writing(root: str | Path) -> Iterator[None]:
         except BlockingIOError:
             raise ArchiveError(f"another run writes to the archive at {root}: wait until it has ended") from None
         # If a run died right after its link, its commit may not be durable yet. Later commits and trims depend on it.
-        sync_folder(folder)
+        sync(folder)
         yield
 
 
@@ -330,14 +331,14 @@ def make_folder(folder: Path) -> None:
             # A mount point: its name is not part of this file system.
             return
         try:
-            sync_folder(above)
+            sync(above)
         except PermissionError:
             return
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Sync a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -364,13 +365,13 @@ def _numbers(folder: Path) -> Iterator[int]:
 def _check_values(commit: Commit) -> None:
     """Raise ValueError if a value is invalid: a path selects the file to read, and the manifest may be untrusted."""
     check_numbers(number=commit.number)
-    check_texts(run=commit.run, time=commit.time)
+    check_texts(_TEXT, "at most 200 printable ASCII characters", run=commit.run, time=commit.time)
     for added in commit.ranges.values():
         check_numbers(**asdict(added))
     for file in commit.files:
         check_path(file.path, file.vchannel, DATA)
         check_numbers(first_tick=file.first_tick, last_tick=file.last_tick, messages=file.messages, bytes=file.bytes)
-        check_digests(digest=file.digest, content_digest=file.content_digest)
+        check_texts(_DIGEST, "32 hexadecimal digits", digest=file.digest, content_digest=file.content_digest)
 
 
 def _check_file(commit: Commit, file: ArchivedFile) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tidelog.spark.archive.manifest import ArchivedFile
 from tidelog.spark.read.partition import Partition
-from tidelog.spark.read.pushdown import END_OF_TIME
+from tidelog.spark.ticks import END_OF_TIME
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,20 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.read.partition import Partition, ReadPartition
-from tidelog.spark.read.plan import created_ticks, cut_of, describe, naming_the_cut, plan, raise_loss, wanted_types
-from tidelog.spark.read.pushdown import END_OF_TIME, Pushdown
+from tidelog.spark.read.plan import (
+    by_begin,
+    created_ticks,
+    cut_of,
+    describe,
+    naming_the_cut,
+    plan,
+    raise_loss,
+    sizes_of,
+    until_known,
+    wanted_types,
+)
+from tidelog.spark.read.pushdown import Pushdown
+from tidelog.spark.ticks import END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         return Divided(
             _archived(archive, vchannels, options, pushdown, archived_end(options, ends)) if vchannels else ()
         )
-    return patiently(options.connection, lambda: _divided(options, pushdown))
+    return patiently(options.connection, lambda: until_known(lambda: _divided(options, pushdown)))
 
 
 def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
@@ -81,16 +93,22 @@ def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
         # Ordering: loaded after the log was described, so that the manifest has all that was archived and then trimmed.
         archive = load(options.archive)
         check_channels(archive, channels)
-        end_tick = end_of(owners, wanted, options)
+        end_tick = end_of(owners, wanted, options, sizes_of(options, channels))
     archived = _archived(archive, vchannels, options, pushdown, end_tick)
     return Divided(archived, _begins(archive.vchannels, wanted, created_ticks(channels), options), end_tick)
 
 
-def end_of(owners: Owners, vchannels: Sequence[VchannelDescription], options: ReadOptions) -> int:
-    """Return the exclusive end of the read: that of the options once it is durable, or a consistent cut taken now."""
+def end_of(
+    owners: Owners, vchannels: Sequence[VchannelDescription], options: ReadOptions, sizes: Mapping[str, int]
+) -> int:
+    """Return the exclusive end of the read: that of the options once it is durable, or a consistent cut taken now.
+
+    Raises:
+        GrownError: A channel in ``sizes`` has more vchannels.
+    """
     asked = options.end_tick if options.is_cut else 0
     with naming_the_cut(options):
-        return min(options.end_tick or END_OF_TIME, cut_of(owners, vchannels, asked))
+        return min(options.end_tick or END_OF_TIME, cut_of(owners, vchannels, asked, sizes))
 
 
 def _archived(
@@ -139,15 +157,6 @@ def plan_from(
         )  # fmt: skip
         partitions += plan(part, pushdown)
     return partitions
-
-
-def by_begin(begins: Mapping[str, int], end_tick: int) -> dict[int, list[str]]:
-    """Return the vchannels that begin at each tick before ``end_tick``."""
-    found: dict[int, list[str]] = {}
-    for name, begin_tick in begins.items():
-        if begin_tick < end_tick:
-            found.setdefault(begin_tick, []).append(name)
-    return found
 
 
 def _begins(

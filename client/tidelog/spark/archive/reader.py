@@ -1,7 +1,8 @@
 """Reading of archived files as Arrow, and the adjustment of a cut to archived transactions."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,17 +37,17 @@ def read_partition(
     for batch in _batches(partition, needed):
         rows = batch.filter(pc.is_in(batch.column("type"), types)) if partition.types else batch
         if rows.num_rows:
-            made = _decoded(payloads, partition, rows)
+            made = payloads.decoded(partial(_payloads, rows), partial(_place, partition, rows))
             columns = [made[field.name] if field.name in made else _column(rows, field) for field in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _decoded(payloads: Payloads, partition: ArchivePartition, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
-    if not payloads.needed:
-        return {}
-    ticks = rows.column("tick")
-    binary = rows.column("payload").cast(pa.binary())
-    return payloads.decoded(binary, lambda row: (partition.vchannel, ticks[row].as_py()))
+def _payloads(rows: pa.RecordBatch) -> pa.BinaryArray:
+    return rows.column("payload").cast(pa.binary())
+
+
+def _place(partition: ArchivePartition, rows: pa.RecordBatch, row: int) -> tuple[str, int]:
+    return partition.vchannel, rows.column("tick")[row].as_py()
 
 
 def end_before_transaction(archive: Archive, end_tick: int) -> int:

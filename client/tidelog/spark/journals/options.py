@@ -13,30 +13,26 @@
 ============================  ==========================================================================
 
 These options of ``tidelog.spark.options`` apply too: ``endpoint`` and the others of the connection, ``endingTick``,
-``endingTimestamp``, ``asOfTick``, ``timestampAsOf``, ``failOnDataLoss``, and those of payloads. All others are refused.
+``endingTimestamp``, ``asOfTick``, ``versionAsOf``, ``timestampAsOf``, ``failOnDataLoss``, ``fetchBytes``, and those of
+payloads. All others are refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
 
-from tidelog.spark.connection import Connection
 from tidelog.spark.errors import OptionError
-from tidelog.spark.option_values import known_options, number_of, only_one
+from tidelog.spark.option_values import choice_of, known_options, number_of, only_one
 from tidelog.spark.options import ALL_NAMES, JOURNAL_NAMES, ReadOptions, parse_options
-from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
+from tidelog.spark.payload_options import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from tidelog.gazette import LabelSelector
 
-Isolation = Literal["read_committed", "read_uncommitted"]
-
 DEFAULT_UUID_FIELD: Final = "UUID"
 MAX_HELD_MESSAGES: Final = 1_000_000
-_ISOLATIONS: Final[dict[str, Isolation]] = {
-    "read_committed": "read_committed",
-    "read_uncommitted": "read_uncommitted",
-}
+_ISOLATIONS: Final = {"read_committed": True, "read_uncommitted": False}
+"""Whether only committed messages are read."""
 _MAX_FIELD_NUMBER: Final = (1 << 29) - 1
 # protobuf reserves these numbers.
 _RESERVED_NUMBERS: Final = range(19_000, 20_000)
@@ -51,58 +47,39 @@ _REFUSED: Final = {
     "vchannels": "a read is of channels or of journals",
     "startingTick": _WHOLE,
     "startingTimestamp": _WHOLE,
+    "startingOffsets": _WHOLE,
+    "endingOffsets": "set 'endingTick', 'endingTimestamp' or 'asOfTick'",
     "types": "the frames of a journal have no types",
     "pushFilters": "filters on a journal are evaluated by Spark",
     "archive": "archives are of channels",
     "archiveOnly": "archives are of channels",
     "minPartitions": _ONE_PARTITION,
     "maxMessagesPerPartition": _ONE_PARTITION,
+    "maxRecordsPerPartition": _ONE_PARTITION,
     "maxBytesPerPartition": _ONE_PARTITION,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JournalOptions:
-    """The options of a read of journals, checked as far as possible without the server.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalOptions(ReadOptions):
+    """The options of a read of journals. Those of all reads apply; ``channels`` is set when the journals are known.
 
     Attributes:
         journal: Name of the journal; empty for a selector.
         selector: Selects the journals; for one journal, by its name.
         selector_text: The selector as the user wrote it; empty for one journal.
-        isolation: Which messages to read.
+        is_committed: True for ``read_committed``.
         uuid_field, uuid_field_number: Where JSON objects and protobuf messages have their UUID.
         max_held_messages: Maximum number of messages that a task holds; 0 for the default.
-        read: Connection, cut and payloads. Its channels are set when the journals are known.
     """
 
     journal: str
     selector: "LabelSelector"
     selector_text: str
-    isolation: Isolation
+    is_committed: bool
     uuid_field: str
     uuid_field_number: int
     max_held_messages: int
-    read: ReadOptions
-
-    @property
-    def connection(self) -> Connection:
-        """Address and credentials of the server."""
-        return self.read.connection
-
-    @property
-    def payloads(self) -> PayloadFormat:
-        """The payload format."""
-        return self.read.payloads
-
-    @property
-    def more_columns(self) -> tuple[str, ...]:
-        """The optional columns that the options name."""
-        return self.read.more_columns
-
-    @property
-    def is_committed(self) -> bool:
-        """True for ``read_committed``."""
-        return self.isolation == "read_committed"
 
 
 def parse_journal_options(raw: Mapping[str, object]) -> JournalOptions:
@@ -122,15 +99,18 @@ def parse_journal_options(raw: Mapping[str, object]) -> JournalOptions:
     name = options["journal"] if source == "journal" else ""
     text = options.get("journalSelector", "")
     shared = {each: value for each, value in options.items() if each not in JOURNAL_NAMES}
+    read = _read_options(shared)
     return JournalOptions(
+        **{each.name: getattr(read, each.name) for each in fields(read)},
         journal=name,
         selector=_selector(name, text),
         selector_text=text,
-        isolation=_isolation(options),
+        is_committed=choice_of(
+            options, "isolation", _ISOLATIONS, "read_committed", f"expected {' or '.join(_ISOLATIONS)}"
+        ),
         uuid_field=_uuid_field(options),
         uuid_field_number=_field_number(options),
         max_held_messages=number_of(options, "maxHeldMessages", 0, 1, MAX_HELD_MESSAGES),
-        read=_read_options(shared),
     )
 
 
@@ -148,14 +128,6 @@ def _read_options(shared: Mapping[str, str]) -> ReadOptions:
     if other is not None:
         raise OptionError(f"the option 'moreColumns' names {other!r}: for journals choose from {CORRUPT_RECORD}")
     return read
-
-
-def _isolation(options: Mapping[str, str]) -> Isolation:
-    text = options.get("isolation", "read_committed")
-    isolation = _ISOLATIONS.get(text.lower())
-    if isolation is None:
-        raise OptionError(f"the option 'isolation' is {text!r}: expected {' or '.join(_ISOLATIONS)}")
-    return isolation
 
 
 def _uuid_field(options: Mapping[str, str]) -> str:

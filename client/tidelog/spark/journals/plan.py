@@ -13,7 +13,7 @@ from tidelog.spark.journals.partition import JournalPartition
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.read.plan import MAX_VCHANNELS, cut_of, naming_the_cut, raise_loss
-from tidelog.spark.read.pushdown import END_OF_TIME
+from tidelog.spark.ticks import END_OF_TIME
 
 _HELD_BYTES: Final = 64 << 20
 _HELD_MESSAGES: Final = (16, 8_192)
@@ -33,11 +33,11 @@ def plan_journals(options: JournalOptions) -> list[JournalPartition]:
 
 
 def _partitions(options: JournalOptions) -> list[JournalPartition]:
-    with Owners(options.connection) as owners, naming_the_cut(options.read):
+    with Owners(options.connection) as owners, naming_the_cut(options):
         specs = _selected(owners, options)
-        with_channels = replace(options, read=replace(options.read, channels=tuple(each.channel for each in specs)))
+        with_channels = replace(options, channels=tuple(each.channel for each in specs))
         try:
-            channels = owners.describe(with_channels.read.channels)
+            channels = owners.describe(with_channels.channels)
             ends = _ends(owners, with_channels, [channel.vchannels[0] for channel in channels])
         except ChannelNotFoundError as error:
             gone = next((each.name for each in specs if each.channel == error.name), error.name)
@@ -73,8 +73,8 @@ def _selected(owners: Owners, options: JournalOptions) -> Sequence[JournalSpec]:
 
 def _ends(owners: Owners, options: JournalOptions, vchannels: Sequence[VchannelDescription]) -> Mapping[str, int]:
     """Return the exclusive end of each vchannel: the cut, or a server transaction's first tick if it spans the cut."""
-    cut = options.read.end_tick or END_OF_TIME
-    if not options.read.is_cut:
+    cut = options.end_tick or END_OF_TIME
+    if not options.is_cut:
         cut = min(cut, cut_of(owners, vchannels))
     ends: dict[str, int] = {}
     # The second call waits until no node adds anything before the cut of the others.
@@ -88,19 +88,19 @@ def _partition(
     spec: JournalSpec, channel: ChannelDescription, end_tick: int, options: JournalOptions, owners: Owners
 ) -> JournalPartition:
     vchannel, created_tick = channel.vchannels[0], int(channel.created_tick)
-    if options.read.is_cut and created_tick >= end_tick:
-        text = f"{options.read.cut} lies before the creation of the journal '{spec.name}' at tick {created_tick}"
-        raise_loss(text, vchannel.name, end_tick, created_tick, options.read)
+    if options.is_cut and created_tick >= end_tick:
+        text = f"{options.cut} lies before the creation of the journal '{spec.name}' at tick {created_tick}"
+        raise_loss(text, vchannel.name, end_tick, created_tick, options)
     return JournalPartition(
         connection=owners.connection_of(vchannel.name),
-        seeds=options.connection if owners.is_cluster else None,
         channel=spec.channel,
         index=0,
         begin_tick=max(int(vchannel.trim_tick), created_tick),
         end_tick=end_tick,
         types=(),
-        fail_on_data_loss=options.read.fail_on_data_loss,
+        fail_on_data_loss=options.fail_on_data_loss,
         created_tick=created_tick,
+        fetch_bytes=options.fetch_bytes,
         journal=spec.name,
         content_type=spec.content_type,
         is_committed=options.is_committed,

@@ -1,23 +1,19 @@
 """Reading of a journal in a task: frames in, committed messages out. Imported in the task."""
 
-import logging
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from functools import partial
-from typing import Final, cast
+from typing import cast
 
 import pyarrow as pa
 
-from tidelog import At, Batch, ChannelNotFoundError, Client, PositionTrimmedError
+from tidelog import At, Batch, ChannelNotFoundError, Client
 from tidelog.gazette import NIL_UUID, Envelope, FramingError, JournalSpec, StepSequencer, UnmarshalError
 from tidelog.spark.journals.columns import Rows, to_record_batch
 from tidelog.spark.journals.frames import Frame, uuid_reader
 from tidelog.spark.journals.partition import JournalPartition
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.read.payloads import Payloads
-from tidelog.spark.read.reader import RESPONSE_BYTES, TARGET_BYTES, TARGET_ROWS, at_owner, trimmed_error
-
-_log: Final = logging.getLogger("tidelog.spark")
+from tidelog.spark.read.reader import TARGET_BYTES, TARGET_ROWS, behind_trims, freeze_worker
 
 
 def read_partition(
@@ -33,10 +29,11 @@ def read_partition(
         TidelogError: The rest of the journal cannot be read.
         CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
     """
-    yield from at_owner(partition, partial(_record_batches, schema=schema, payloads=Payloads(payload_format, schema)))
+    yield from _record_batches(partition, schema, Payloads(payload_format, schema))
+    freeze_worker()
 
 
-def _record_batches(partition: JournalPartition, *, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
+def _record_batches(partition: JournalPartition, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
     with partition.connection.client() as client:
         frames = _Frames(client, partition)
         # Spark closes the rows early if it needs no more of them: the scan ends before its client is closed.
@@ -55,17 +52,11 @@ class _Frames:
         self._uuid_of = uuid_reader(partition.content_type, partition.uuid_field, partition.uuid_field_number)
 
     def all(self) -> Generator[Envelope, None, None]:
-        """Yield every frame up to the cut."""
-        begin: int | None = self._partition.begin_tick
-        while begin is not None:
-            try:
-                yield from self._between(begin, self._partition.end_tick)
-                begin = None
-            except PositionTrimmedError as error:
-                if self._partition.fail_on_data_loss:
-                    raise trimmed_error(f"the journal '{self._partition.journal}'", error) from None
-                _log.warning("%s; reading the remaining frames, because failOnDataLoss is false", error)
-                begin = error.first_available_tick
+        """Return every frame up to the cut."""
+        partition = self._partition
+        return behind_trims(
+            partition, f"the journal '{partition.journal}'", lambda begin: self._between(begin, partition.end_tick)
+        )
 
     def committed(self) -> Generator[Envelope, None, None]:
         """Yield the committed messages up to the cut.
@@ -93,7 +84,7 @@ class _Frames:
                 vchannel,
                 start=At.tick(begin),
                 until=At.inside(end),
-                max_response_bytes=RESPONSE_BYTES,
+                max_response_bytes=self._partition.fetch_bytes,
                 created_ticks={vchannel: self._partition.created_tick},
             ) as batches:
                 for batch in batches:

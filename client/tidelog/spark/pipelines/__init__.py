@@ -6,8 +6,8 @@
 
     archive(spark, "/mnt/archive", {"endpoint": "127.0.0.1:7420", "channels": "orders,payments"})
 
-Each is an idempotent function of a session and options of the source. Each is also a command: ``tidelog pipeline
-archive``, or ``python -m tidelog.spark.pipelines archive`` if only the client is installed.
+Each is an idempotent function of a session and options of the source. Each is also a command, ``tidelog pipeline
+archive``; ``tidelog.spark.submit`` is a program for ``spark-submit``.
 """
 
 from tidelog.spark.archive.manifest import Archive

@@ -5,13 +5,13 @@ one commit that names them (``tidelog.spark.archive.manifest``). Readers see the
 dies leaves orphan files, which the next run removes.
 """
 
-import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, reporting
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
 from tidelog.spark.read.partition import Partition, ReadPartition
-from tidelog.spark.read.plan import created_ticks, cut_of, describe
+from tidelog.spark.read.plan import created_ticks, cut_of, describe, sizes_of, until_known
 from tidelog.spark.read.pushdown import Pushdown
 
 _ATTEMPTS: Final = "attempts"
@@ -197,7 +197,7 @@ def stage(spark: SparkSession, there: Archive, read: ReadOptions, on_progress: O
     for vchannel in {partition.vchannel for partition in partitions}:
         manifest.make_folder(there.root / manifest.vchannel_folder(vchannel))
     with reporting(spark, "archiving", on_progress):
-        rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
+        rows = over_partitions(spark, partitions, partial(_write, there.root, run)).collect()
     files = [ArchivedFile(*row) for row in rows]
     return StagedRun(run, ranges, sorted(files, key=lambda file: (file.vchannel, file.first_tick)))
 
@@ -213,7 +213,7 @@ def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
         with Owners(read.connection) as owners:
             return created_ticks(owners.describe(names, ignore_missing=True))
 
-    created = patiently(read.connection, look)
+    created = patiently(read.connection, lambda: until_known(look))
     for vchannel, added in staged.ranges.items():
         channel = channel_of(vchannel)
         if created.get(channel, added.created_tick) != added.created_tick:
@@ -287,9 +287,9 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
         with Owners(read.connection) as owners:
             vchannels, channels = describe(owners, read)
             check_channels(there, channels)
-            return vchannels, channels, cut_of(owners, vchannels)
+            return vchannels, channels, cut_of(owners, vchannels, sizes=sizes_of(read, channels))
 
-    vchannels, channels, end_tick = patiently(read.connection, look)
+    vchannels, channels, end_tick = patiently(read.connection, lambda: until_known(look))
     created = created_ticks(channels)
     ranges, begins = {}, {}
     for each in vchannels:
@@ -337,24 +337,18 @@ def _record_attempt(root: Path, run: str) -> None:
     folder = root / manifest.FOLDER / _ATTEMPTS
     manifest.make_folder(folder)
     (folder / run).touch()
-    manifest.sync_folder(folder)
+    manifest.sync(folder)
 
 
-@dataclass(frozen=True)
-class _Write:
-    """The work of one task: writes one partition of the log to files, and yields their records."""
-
-    root: str
-    run: str
-
-    def __call__(self, partition: Partition) -> Iterator[tuple[Any, ...]]:
-        writer = _Writer(Path(self.root), self.run, partition.vchannel)
-        for batch in partition.read(arrow_schema(), AS_THEY_ARE):
-            writer.add(batch)
-            if writer.size_bytes >= _FILE_BYTES:
-                yield astuple(writer.finish())
-        if writer.messages:
+def _write(root: Path, run: str, partition: Partition) -> Iterator[tuple[Any, ...]]:
+    """Write one partition of the log to files, and yield their records; the work of one task."""
+    writer = _Writer(root, run, partition.vchannel)
+    for batch in partition.read(arrow_schema(), AS_THEY_ARE):
+        writer.add(batch)
+        if writer.size_bytes >= _FILE_BYTES:
             yield astuple(writer.finish())
+    if writer.messages:
+        yield astuple(writer.finish())
 
 
 class _Writer:
@@ -394,9 +388,8 @@ class _Writer:
         assert self._file is not None
         self._file.close()
         self._file = None
-        with self._path.open("rb") as written:
-            os.fsync(written.fileno())
-        manifest.sync_folder(self._path.parent)
+        manifest.sync(self._path)
+        manifest.sync(self._path.parent)
         file = ArchivedFile(
             path=str(self._path.relative_to(self._root)),
             vchannel=self._vchannel,

@@ -210,11 +210,8 @@ def _metadata_of(folder: Path) -> dict[str, Any] | None:
 
 def _make_durable(folder: Path) -> None:
     """Sync the files that Spark wrote to a folder, which Spark does not do."""
-    for path in folder.iterdir():
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
-    for each in (folder, folder.parent, folder.parent.parent):
-        manifest.sync_folder(each)
+    for each in (*folder.iterdir(), folder, folder.parent, folder.parent.parent):
+        manifest.sync(each)
 
 
 def _write_metadata(folder: Path, values: dict[str, object]) -> None:
@@ -225,4 +222,4 @@ def _write_metadata(folder: Path, values: dict[str, object]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / _METADATA)
-    manifest.sync_folder(folder)
+    manifest.sync(folder)

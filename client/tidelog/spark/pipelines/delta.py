@@ -9,7 +9,6 @@ Importing this module requires the extra ``delta``.
 """
 
 import json
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -205,10 +204,6 @@ def _sync(log: Path, names: Collection[str]) -> None:
         return
     # _last_checkpoint is rewritten by each checkpoint.
     for name in {*names, *(_names(log) & {"_last_checkpoint"})}:
-        descriptor = os.open(log / name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    manifest.sync_folder(log)
-    manifest.sync_folder(log.parent)
+        manifest.sync(log / name)
+    manifest.sync(log)
+    manifest.sync(log.parent)

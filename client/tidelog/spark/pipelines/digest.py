@@ -24,6 +24,7 @@ protection against deliberate forgery.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
@@ -35,6 +36,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidelog.spark.errors import OptionError
 from tidelog.spark.pipelines.xxh64 import Hashes, Places, hash_bytes, hash_int32, hash_int64, hash_rows
 
 MAX_HASHED_BYTES: Final = 1_024
@@ -47,7 +49,7 @@ _FIRST_SEED: Final = 42
 _SECOND_SEED: Final = hash_bytes((1).to_bytes(8, "little"), _FIRST_SEED)
 _SEEDS: Final = (_FIRST_SEED, _SECOND_SEED)
 _MODULUS: Final = 1 << 64
-_DIGITS: Final = 32
+_DIGITS: Final = re.compile("[0-9a-fA-F]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse 32 hexadecimal digits. Raises ValueError."""
-        if len(text) != _DIGITS:
-            raise ValueError(f"the digest is {text!r}, expected {_DIGITS} hexadecimal digits")
+        """Parse 32 hexadecimal digits. Raises OptionError."""
+        if not _DIGITS.fullmatch(text):
+            raise OptionError(f"the digest is {text!r}, expected 32 hexadecimal digits")
         return cls(int(text[:16], 16), int(text[16:], 16))
 
     @classmethod
@@ -142,7 +144,6 @@ def digest_frame(frame: DataFrame) -> tuple[int, Digest]:
 
 
 def _shortened(name: str) -> Column:
-
     column = F.col(name)
     return F.when(F.octet_length(column) > MAX_HASHED_BYTES, F.unhex(F.sha2(column, 256))).otherwise(column)
 

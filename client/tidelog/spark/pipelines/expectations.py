@@ -6,7 +6,6 @@ from typing import Final
 
 from tidelog import Client, VchannelDescription
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import ArchivedVchannel
 from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.archive.plan import archived_end, begin_behind, vchannels_of
 from tidelog.spark.options import ReadOptions
@@ -69,7 +68,7 @@ def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) ->
     trims = [
         int(vchannel.trim_tick)
         for name, vchannel in before.items()
-        if name not in vchannels or _lost_behind(vchannel, vchannels)
+        if name not in vchannels or int(vchannel.trim_tick) > begin_behind(vchannel, vchannels[name].end_tick)
     ]
     undecided = []
     if read.archive_only and not read.end_tick:
@@ -79,10 +78,6 @@ def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) ->
             text = f"{_some(files, 'archived file')}: after tick {end_tick}, the smallest end of a vchannel's archive"
             undecided.append(text)
     return max([0, *begins, *losses, *trims]), undecided
-
-
-def _lost_behind(vchannel: VchannelDescription, archived: Mapping[str, ArchivedVchannel]) -> bool:
-    return int(vchannel.trim_tick) > begin_behind(vchannel, archived[vchannel.name].end_tick)
 
 
 def _some(names: Sequence[str], what: str) -> str:

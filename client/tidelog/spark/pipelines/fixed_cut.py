@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.spark.archive import manifest
-from tidelog.spark.archive.manifest import ArchivedVchannel
 from tidelog.spark.archive.plan import archived_end, end_of, vchannels_of
 from tidelog.spark.errors import OptionError
 from tidelog.spark.names import channel_of
@@ -13,9 +12,9 @@ from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.tasks import SourceOptions
-from tidelog.spark.read.plan import describe
+from tidelog.spark.read.plan import describe, sizes_of, until_known
 
-_ENDS: Final = frozenset({"endingtick", "endingtimestamp", "asoftick", "timestampasof"})
+_ENDS: Final = frozenset({"endingtick", "endingtimestamp", "asoftick", "versionasof", "timestampasof"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,7 @@ def fix_cut(options: SourceOptions) -> FixedCut:
     """
     texts = {name: str(value) for name, value in options.items()}
     read = parse_options(texts)
-    end_tick, vchannels, changed_tick = (
-        _of_archive(read) if read.archive_only else patiently(read.connection, lambda: _of_log(read))
-    )
+    end_tick, vchannels, changed_tick = _of_archive(read) if read.archive_only else _of_log(read)
     if read.begin_tick >= end_tick:
         raise OptionError(
             f"the read starts at tick {read.begin_tick}, after its end at {end_tick - 1}: choose an earlier start"
@@ -60,13 +57,17 @@ def fix_cut(options: SourceOptions) -> FixedCut:
 
 
 def _of_log(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
+    return patiently(read.connection, lambda: until_known(lambda: _look(read)))
+
+
+def _look(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     with Owners(read.connection) as owners:
         vchannels, channels = describe(owners, read)
         # Ordering: read before the cut is taken, so that the next run sees concurrent appends as a change.
         created = {channel.name: int(channel.created_tick) for channel in channels}
         changed = max(*(int(each.last_tick) for each in vchannels), *created.values())
         return (
-            end_of(owners, vchannels, read),
+            end_of(owners, vchannels, read, sizes_of(read, channels)),
             {each.name: created[channel_of(each.name)] for each in vchannels},
             changed,
         )
@@ -76,9 +77,5 @@ def _of_archive(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     archive = manifest.load(read.archive)
     vchannels = {name: archive.vchannels[name] for name in vchannels_of(archive, read)}
     created = {name: vchannel.created_tick for name, vchannel in vchannels.items()}
-    changed_tick = max(*created.values(), *map(_last_tick, vchannels.values()))
+    changed_tick = max(*created.values(), *(file.last_tick for each in vchannels.values() for file in each.files[-1:]))
     return archived_end(read, (each.end_tick for each in vchannels.values())), created, changed_tick
-
-
-def _last_tick(vchannel: ArchivedVchannel) -> int:
-    return vchannel.files[-1].last_tick if vchannel.files else 0

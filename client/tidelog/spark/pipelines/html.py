@@ -58,10 +58,10 @@ def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> s
         _origin(options, {"last tick read": max((each.last_tick for each in report.vchannels), default=None)}),
         verdict,
         _table([summary]),
-        _section("Findings", _table(_records(record["findings"]))) if report.findings else "",
+        _section("Findings", _table(record["findings"])) if report.findings else "",
         _section("Undecided", f"<ul>{undecided}</ul>") if undecided else "",
         _section("Messages per each", bars([(each.vchannel, each.messages) for each in report.vchannels])),
-        _section("Vchannels", _table(_records(record["lanes"]))),
+        _section("Vchannels", _table(record["lanes"])),
     )
 
 
@@ -201,7 +201,9 @@ def _section(title: str, body: str) -> str:
 def _table(records: Sequence[Record]) -> str:
     if not records:
         return "<p>None.</p>"
-    kinds = {name: "number" if any(_is_number(each[name]) for each in records) else "text" for name in records[0]}
+    kinds = {
+        name: "number" if any(type(each[name]) in (int, float) for each in records) else "text" for name in records[0]
+    }
     heads = {name: _HEADS.get(name, name.replace("_", " ")) for name in kinds}
     head = "".join(f'<th class="{kind}">{escape(heads[name])}</th>' for name, kind in kinds.items())
     rows = "".join(
@@ -210,15 +212,6 @@ def _table(records: Sequence[Record]) -> str:
     )
     more = f"<p>{len(records) - _MAX_ROWS} more are not shown.</p>" if len(records) > _MAX_ROWS else ""
     return f"<table><tr>{head}</tr>{rows}</table>{more}"
-
-
-def _records(value: object) -> Sequence[Record]:
-    assert isinstance(value, list)
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(value: object) -> str:

@@ -11,7 +11,6 @@ from typing import Final
 
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.plan import check_channels
-from tidelog.spark.errors import OptionError
 from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.archiving import archive_options, delta_publisher
@@ -44,10 +43,7 @@ def check_compact(output: str | Path, options: SourceOptions) -> None:
 def check_verify(options: SourceOptions, *, digest: str | None = None, content_digest: str | None = None) -> None:
     """Raise what ``verify`` would raise about its options and channels; OptionError for an invalid digest."""
     for text in filter(None, (digest, content_digest)):
-        try:
-            Digest.parse(text)
-        except ValueError as error:
-            raise OptionError(f"the digest is {text!r}, expected 32 hexadecimal digits") from error
+        Digest.parse(text)
     _check_channels(verify_options(options))
 
 
@@ -69,13 +65,6 @@ def check_file(path: Path) -> None:
         raise _os_error(errno.EISDIR, path)
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise _os_error(errno.EACCES, path)
-
-
-def reason_of_os(error: OSError) -> str:
-    """Return the path that could not be read or written and the reason, in one line."""
-    if error.filename is None:
-        return str(error) or type(error).__name__
-    return f"cannot read or write {error.filename}: {error.strerror}"
 
 
 def _check_channels(read: ReadOptions) -> None:

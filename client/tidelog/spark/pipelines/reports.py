@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tidelog.spark.pipelines.cross_checks import Finding
 from tidelog.spark.pipelines.digest import Digests
@@ -61,7 +62,7 @@ class VerifyReport:
         """Number of messages read."""
         return sum(each.messages for each in self.vchannels)
 
-    def as_record(self) -> dict[str, object]:
+    def as_record(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         return {
             "ok": self.ok,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from tidelog.spark.errors import OptionError
 from tidelog.spark.pipelines.fixed_cut import fix_cut
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, reporting
+from tidelog.spark.ticks import iso_text
 
 _PERCENTILES: Final = (0.5, 0.95, 0.99)
 _MAX_WINDOWS: Final = 100_000
@@ -96,13 +97,11 @@ def stats(
 
 
 def _messages(frame: DataFrame) -> DataFrame:
-
     size = F.octet_length("payload") + F.coalesce(F.octet_length("key"), F.lit(0))
     return frame.select("channel", "timestamp", "type", "key", size.cast("bigint").alias("size"))
 
 
 def _report(messages: DataFrame, tick: int, window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
-
     totals = messages.groupBy("channel").agg(
         *_aggregates(), F.min("timestamp").alias("first"), F.max("timestamp").alias("last")
     )
@@ -121,7 +120,7 @@ def _report(messages: DataFrame, tick: int, window_s: int | None, top: int, outp
         tick,
         length_s,
         [_channel_record(row) for row in by_channel],
-        [{**_record(row), "start": _iso(row.start), **_rates(row, length_s)} for row in windows.collect()],
+        [{**_record(row), "start": iso_text(row.start), **_rates(row, length_s)} for row in windows.collect()],
         [{"channel": row.channel, "at_most_bytes": 1 << row.power, "messages": row["count"]} for row in sizes],
         [{"channel": row.channel, "type": row.type % (1 << 32), "messages": row["count"]} for row in types],
         _top_keys(messages, top),
@@ -129,7 +128,6 @@ def _report(messages: DataFrame, tick: int, window_s: int | None, top: int, outp
 
 
 def _aggregates() -> list[Any]:
-
     return [
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
@@ -141,7 +139,6 @@ def _aggregates() -> list[Any]:
 
 
 def _top_keys(messages: DataFrame, top: int) -> list[Record]:
-
     counted = (
         messages.where("key IS NOT NULL")
         .groupBy("channel", "key")
@@ -156,7 +153,12 @@ def _top_keys(messages: DataFrame, top: int) -> list[Record]:
 
 
 def _channel_record(row: Row) -> Record:
-    return {**_record(row), "first": _iso(row["first"]), "last": _iso(row["last"]), **_rates(row, _span_s([row]))}
+    return {
+        **_record(row),
+        "first": iso_text(row["first"]),
+        "last": iso_text(row["last"]),
+        **_rates(row, _span_s([row])),
+    }
 
 
 def _record(row: Row) -> Record:
@@ -190,8 +192,10 @@ def _span_s(channels: Sequence[Row]) -> float:
     """Return the seconds between the first and the last message of all channels."""
     if not channels:
         return 0.0
-    span = max(_utc(row["last"]) for row in channels) - min(_utc(row["first"]) for row in channels)
-    return span.total_seconds()
+    # Times of Spark are local and have no zone. In UTC, because a local day on which the clocks change does not have 24
+    # hours.
+    first = min(row["first"].astimezone(UTC) for row in channels)
+    return float((max(row["last"].astimezone(UTC) for row in channels) - first).total_seconds())
 
 
 def _check_windows(channels: Sequence[Row], length_s: int) -> None:
@@ -199,18 +203,6 @@ def _check_windows(channels: Sequence[Row], length_s: int) -> None:
         raise OptionError(
             f"there would be more than {_MAX_WINDOWS} windows of {length_s} s: choose longer windows, or read less"
         )
-
-
-def _utc(moment: datetime) -> datetime:
-    """Return a time of Spark, which is local and has no zone, in UTC.
-
-    Why: a local day on which the clocks change does not have 24 hours, so spans would be wrong.
-    """
-    return moment.astimezone(UTC)
-
-
-def _iso(moment: datetime) -> str:
-    return _utc(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(key: bytes) -> str:

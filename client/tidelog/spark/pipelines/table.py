@@ -12,18 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidelog.spark.archive.partition import ArchivePartition
-from tidelog.spark.archive.plan import by_begin, divide
+from tidelog.spark.archive.plan import divide
 from tidelog.spark.errors import OptionError
 from tidelog.spark.option_values import known_options
 from tidelog.spark.options import ALL_NAMES, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
+from tidelog.spark.read.plan import by_begin
 from tidelog.spark.read.pushdown import Pushdown
 from tidelog.spark.source import SCHEMA, TidelogDataSource
 
 _REPLACED: Final = frozenset(
     {"archive", "archiveOnly", "channel", "channels", "channelPattern", "vchannels", "path", "startingTick",
-     "startingTimestamp", "endingTick", "endingTimestamp", "asOfTick", "timestampAsOf"}
+     "startingTimestamp", "endingTick", "endingTimestamp", "asOfTick", "versionAsOf",
+     "timestampAsOf"}
 )  # fmt: skip
 # Overrides the session: rows that cannot be read are an error.
 _STRICT: Final = {

@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.payload_options import CORRUPT_RECORD
 from tidelog.spark.read.partition import Partition
-from tidelog.spark.source import MORE, SCHEMA
+from tidelog.spark.source import MORE, SCHEMA, TidelogDataSource
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -31,18 +30,7 @@ SourceOptions = Mapping[str, Any]
 
 _POLL_S: Final = 0.25
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_OUR_ERROR: Final = re.compile(r"^tidelog[\w.]*Error: ")
-
-
-@dataclass(frozen=True)
-class _Each:
-    """Runs ``task`` for each partition."""
-
-    task: Callable[[Partition], Iterator[tuple[Any, ...]]]
-
-    def __call__(self, partitions: Iterable[Partition]) -> Iterator[tuple[Any, ...]]:
-        for partition in partitions:
-            yield from self.task(partition)
+_OUR_ERROR: Final = re.compile(r"\btidelog[\w.]*Error: (.+)")
 
 
 def over_partitions(
@@ -54,7 +42,7 @@ def over_partitions(
 
     The rows that a task reads never become Spark rows. Why an RDD: ``mapInArrow`` of DataFrames needs pandas.
     """
-    return spark.sparkContext.parallelize(partitions, len(partitions)).mapPartitions(_Each(task))
+    return spark.sparkContext.parallelize(partitions, len(partitions)).flatMap(task)
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
@@ -70,8 +58,6 @@ def arrow_schema(*names: str) -> pa.Schema:
 
 def load_frame(spark: SparkSession, options: SourceOptions, *names: str) -> DataFrame:
     """Return the named columns of the messages that ``options`` select, as a DataFrame."""
-    from tidelog.spark.source import TidelogDataSource
-
     spark.dataSource.register(TidelogDataSource)
     schema = StructType([ALL_COLUMNS[name] for name in names])
     texts = {name: str(value) for name, value in options.items()}
@@ -80,11 +66,12 @@ def load_frame(spark: SparkSession, options: SourceOptions, *names: str) -> Data
 
 def reason_of(error: PySparkException) -> str:
     """Return the reason of a failure in one line: the message of a Tidelog error, else the first line of Spark's."""
-    lines = [line for line in map(str.strip, str(error).splitlines()) if line and not line.startswith("SQLSTATE:")]
-    if _TRACEBACK not in str(error):
-        return lines[0] if lines else type(error).__name__
+    text = str(error)
+    if ours := _OUR_ERROR.findall(text):
+        return str(ours[-1]).strip()
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("SQLSTATE:")]
     # In a traceback the message comes last.
-    return _OUR_ERROR.sub("", lines[-1])
+    return lines[-1 if _TRACEBACK in text else 0] if lines else type(error).__name__
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, reporting
 from tidelog.spark.read.partition import Partition
 from tidelog.spark.read.plan import created_ticks, describe
-from tidelog.spark.read.pushdown import END_OF_TIME
+from tidelog.spark.ticks import END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)

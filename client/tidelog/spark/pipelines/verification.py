@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +79,7 @@ def verify(
     partitions = plan_with_archive(read, Pushdown()) if read.archive else plan(read, Pushdown())
     with reporting(spark, "verifying", on_progress):
         if partitions:
-            parts = _parts(spark, over_partitions(spark, partitions, _Check(sequences)))
+            parts = _parts(spark, over_partitions(spark, partitions, partial(_check, sequences)))
             try:
                 report = report_of(parts, is_whole=scope.is_whole, floor=scope.floor)
                 missing = check_open_broadcasts(parts, scope.broadcasts)
@@ -114,7 +115,7 @@ def verify_frame(frame: DataFrame, *, is_whole: bool = False, sequences: Sequenc
     object, which takes much longer than ``verify``.
     """
     rows = frame.select(*COLUMNS).repartition("channel", "vchannel").sortWithinPartitions("channel", "vchannel", "tick")
-    parts = _parts(frame.sparkSession, rows.rdd.mapPartitions(_CheckRows(sequences)))
+    parts = _parts(frame.sparkSession, rows.rdd.mapPartitions(partial(_check_rows, sequences)))
     try:
         return report_of(parts, is_whole=is_whole)
     finally:
@@ -143,43 +144,34 @@ def report_of(parts: DataFrame, *, is_whole: bool, floor: int = 0) -> VerifyRepo
     return VerifyReport(findings, undecided, vchannels, transactions, broadcasts, producers, digests)
 
 
-@dataclass(frozen=True)
-class _Check:
-    """The check of a partition of the log or of the archive, in a task."""
-
-    sequences: Sequences | None
-
-    def __call__(self, partition: Partition) -> Iterator[tuple[Any, ...]]:
-        check = PartitionCheck(self.sequences)
-        # All columns of a file, because each has its own checksums; a batch of the log has one for all columns.
-        names = () if isinstance(partition, ArchivePartition) else COLUMNS
-        try:
-            for batch in partition.read(arrow_schema(*names), AS_THEY_ARE):
-                yield from rows_of(check.add(batch))
-            if isinstance(partition, ArchivePartition) and partition.is_whole:
-                check.compare(partition.file)
-        except (DataLossError, ArchiveError) as error:
-            check.unreadable(partition.vchannel, error)
-        yield from rows_of([check.finish()])
+def _check(sequences: Sequences | None, partition: Partition) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of a partition of the log or of the archive, in a task."""
+    check = PartitionCheck(sequences)
+    # All columns of a file, because each has its own checksums; a batch of the log has one for all columns.
+    names = () if isinstance(partition, ArchivePartition) else COLUMNS
+    try:
+        for batch in partition.read(arrow_schema(*names), AS_THEY_ARE):
+            yield from rows_of(check.add(batch))
+        if isinstance(partition, ArchivePartition) and partition.is_whole:
+            check.compare(partition.file)
+    except (DataLossError, ArchiveError) as error:
+        check.unreadable(partition.vchannel, error)
+    yield from rows_of([check.finish()])
 
 
-@dataclass(frozen=True)
-class _CheckRows:
-    """The check of rows of a DataFrame, in a task."""
+def _check_rows(sequences: Sequences | None, rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of rows of a DataFrame, in a task."""
+    return rows_of(check_batches(_batches(iter(rows)), sequences))
 
-    sequences: Sequences | None
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
-        return rows_of(check_batches(self._batches(iter(rows)), self.sequences))
-
-    def _batches(self, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(*COLUMNS)
-        while some := list(islice(rows, _ROWS)):
-            columns = zip(*some, strict=True)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(_arrow_values(column), field.type) for column, field in zip(columns, schema, strict=True)],
-                schema=schema,
-            )
+def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(*COLUMNS)
+    while some := list(islice(rows, _ROWS)):
+        columns = zip(*some, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(_arrow_values(column), field.type) for column, field in zip(columns, schema, strict=True)],
+            schema=schema,
+        )
 
 
 def _arrow_values(column: Sequence[Any]) -> Sequence[Any]:

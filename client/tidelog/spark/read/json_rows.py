@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 import pyarrow.types as pt
+from pyspark.sql.pandas.types import from_arrow_type
 
 # There is no year 0. Without look-ahead, because Arrow's regular expressions do not support it.
 DATE: Final = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-[0-9]{2}-[0-9]{2}"
@@ -264,12 +265,5 @@ def _shown(value: object) -> str:
 
 
 def _name(kind: pa.DataType) -> str:
-    """Return Spark's name of the type."""
-    if pt.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    names = {
-        pa.string(): "STRING", pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT",
-        pa.int64(): "BIGINT", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.date32(): "DATE", pa.binary(): "BINARY",
-    }  # fmt: skip
-    nested = "STRUCT" if pt.is_struct(kind) else "MAP" if pt.is_map(kind) else "ARRAY" if pt.is_list(kind) else ""
-    return nested or names.get(kind, "TIMESTAMP")
+    """Return Spark's name of the type; of a nested one without its fields."""
+    return from_arrow_type(kind).simpleString().partition("<")[0].upper().replace(",", ", ")

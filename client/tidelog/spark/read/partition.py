@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.datasource import InputPartition
 
 from tidelog.spark.connection import Connection
+from tidelog.spark.options import DEFAULT_FETCH_BYTES
 from tidelog.spark.payload_options import PayloadFormat
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class Partition(InputPartition, ABC):
             TidelogError, ArchiveError: The rest of the partition cannot be read.
             CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
         """
-        # By name, at the first use: the driver, which only plans, needs none of what the readers import, and gRPC is
-        # loaded after Spark's forks.
+        # By name, at the first use: the driver, which only plans, needs none of what the readers import.
         rows: Iterator[RecordBatch] = import_module(self._reader).read_partition(self, schema, payloads)
         return rows
 
@@ -44,13 +44,13 @@ class ReadPartition(Partition):
     """The ticks ``[begin_tick, end_tick)`` of one vchannel of the log.
 
     Attributes:
-        connection: Server to read from.
-        seeds: Nodes to ask for a new owner of the channel; None for a single server.
+        connection: Server or node to read from.
         channel, index: The vchannel.
         begin_tick, end_tick: Half-open range of ticks.
         types: Message types to read; empty for all.
         fail_on_data_loss: True if a trim since planning is an error.
         created_tick: Creation tick of the channel, so that a re-created channel is not read instead.
+        fetch_bytes: Approximate size of a response.
     """
 
     _reader: ClassVar[str] = "tidelog.spark.read.reader"
@@ -63,7 +63,7 @@ class ReadPartition(Partition):
     types: tuple[int, ...]
     fail_on_data_loss: bool
     created_tick: int
-    seeds: Connection | None = None
+    fetch_bytes: int = DEFAULT_FETCH_BYTES
 
     @property
     def vchannel(self) -> str:

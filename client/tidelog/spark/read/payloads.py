@@ -1,14 +1,13 @@
 """Decoding of payloads as text or JSON, in the task: by columns if that is certain to be right, else one by one."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.spark.errors import CorruptPayloadError
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
-from tidelog.spark.read.arrow import COLUMNS, BatchRun
 from tidelog.spark.read.json_columns import JsonColumns
 from tidelog.spark.read.json_rows import Corrupt, JsonRows
 
@@ -17,60 +16,39 @@ from tidelog.spark.read.json_rows import Corrupt, JsonRows
 _FEW: Final = 128
 
 
-class CorruptPayloadError(ValueError):
-    """A payload cannot be decoded, and ``mode`` is failfast; the message names vchannel and tick."""
+class Decoder(NamedTuple):
+    """Decodes payloads into a column.
+
+    Attributes:
+        together: Returns a row for each payload, or None if some may be corrupt.
+        one_by_one: Returns a row for each payload, NULL for corrupt ones, and the list of corrupt ones.
+    """
+
+    together: Callable[[pa.BinaryArray], pa.Array | None]
+    one_by_one: Callable[[Sequence[bytes]], tuple[pa.Array, list[Corrupt]]]
 
 
-class Decoder(ABC):
-    """Decodes payloads into a column."""
-
-    @abstractmethod
-    def together(self, payloads: pa.BinaryArray) -> pa.Array | None:
-        """Return a row for each payload, or None if some may be corrupt."""
-
-    @abstractmethod
-    def one_by_one(self, payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
-        """Return a row for each payload, NULL for corrupt ones, and the list of corrupt ones."""
+def _texts_together(payloads: pa.BinaryArray) -> pa.Array | None:
+    try:
+        return payloads.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
 
 
-class TextDecoder(Decoder):
-    """Payloads that are UTF-8."""
-
-    def together(self, payloads: pa.BinaryArray) -> pa.Array | None:
-        """See Decoder."""
+def _texts_one_by_one(payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
+    texts: list[str | None] = []
+    corrupt: list[Corrupt] = []
+    for position, payload in enumerate(payloads):
         try:
-            return payloads.cast(pa.string())
-        except pa.ArrowInvalid:
-            return None
-
-    def one_by_one(self, payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
-        """See Decoder."""
-        texts: list[str | None] = []
-        corrupt: list[Corrupt] = []
-        for position, payload in enumerate(payloads):
-            try:
-                texts.append(payload.decode())
-            except UnicodeDecodeError as error:
-                texts.append(None)
-                corrupt.append(Corrupt(position, f"is invalid UTF-8 at byte {error.start}"))
-        return pa.array(texts, pa.string()), corrupt
+            texts.append(payload.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            corrupt.append(Corrupt(position, f"is invalid UTF-8 at byte {error.start}"))
+    return pa.array(texts, pa.string()), corrupt
 
 
-class JsonDecoder(Decoder):
-    """Payloads that are JSON objects."""
-
-    def __init__(self, target: pa.StructType) -> None:
-        """Decode into ``target``; see ``json_rows``."""
-        self._columns = JsonColumns(target)
-        self._rows = JsonRows(target)
-
-    def together(self, payloads: pa.BinaryArray) -> pa.Array | None:
-        """See Decoder."""
-        return self._columns.decode(payloads)
-
-    def one_by_one(self, payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
-        """See Decoder."""
-        return self._rows.decode(payloads)
+TEXT_DECODER: Final = Decoder(_texts_together, _texts_one_by_one)
+"""Payloads that are UTF-8."""
 
 
 class Payloads:
@@ -82,37 +60,37 @@ class Payloads:
         self._wanted = [name for name in ("payload", CORRUPT_RECORD) if name in schema.names]
         self._decoder: Decoder | None = None
         if format_.kind == "string":
-            self._decoder = TextDecoder()
+            self._decoder = TEXT_DECODER
         elif format_.kind == "json" and self._wanted:
             # The schema has 'payload' if it has _corrupt_record, because the fields define what is corrupt.
-            self._decoder = JsonDecoder(schema.field("payload").type)
+            target = schema.field("payload").type
+            self._decoder = Decoder(JsonColumns(target).decode, JsonRows(target).decode)
+
+    @property
+    def made(self) -> Sequence[str]:
+        """The columns that are decoded; empty if nothing is."""
+        return self._wanted if self._decoder is not None else ()
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The columns needed for decoding: ``payload``, or empty if nothing is decoded."""
-        return ("payload",) if self._decoder is not None and self._wanted else ()
+        return ("payload",) if self.made else ()
 
-    def columns(self, run: BatchRun) -> Mapping[str, pa.Array]:
-        """Return the columns to use instead of those of ``arrow.COLUMNS``.
+    def decoded(
+        self, column: Callable[[], pa.BinaryArray], place: Callable[[int], tuple[str, int]]
+    ) -> Mapping[str, pa.Array]:
+        """Return the decoded columns of what ``column`` returns, if any are needed.
+
+        Args:
+            column: Returns the payloads.
+            place: Returns vchannel and tick of a row.
 
         Raises:
             CorruptPayloadError: A payload is corrupt, and ``mode`` is failfast.
         """
-        if not self.needed:
+        if self._decoder is None or not self._wanted:
             return {}
-
-        def place(row: int) -> tuple[str, int]:
-            return f"{run.channel}/{run.index}", COLUMNS["tick"](run)[row].as_py()
-
-        return self.decoded(COLUMNS["payload"](run), place)
-
-    def decoded(self, payloads: pa.BinaryArray, place: Callable[[int], tuple[str, int]]) -> Mapping[str, pa.Array]:
-        """Return the decoded columns of ``payloads``; ``place`` returns vchannel and tick of a row.
-
-        Raises:
-            CorruptPayloadError: A payload is corrupt, and ``mode`` is failfast.
-        """
-        assert self._decoder is not None
+        payloads = column()
         parts: list[pa.Array] = []
         corrupt = decode(self._decoder, payloads, parts)
         if corrupt and self._is_failfast:

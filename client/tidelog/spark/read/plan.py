@@ -1,10 +1,11 @@
 """Planning of a read: takes the cut, and divides the range before it. Runs once per query, on the driver."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from tidelog import (
     ChannelDescription,
@@ -18,16 +19,60 @@ from tidelog import (
 )
 from tidelog.spark.errors import OptionError
 from tidelog.spark.names import channel_of, parts_of
+from tidelog.spark.offset_options import check_vchannels
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.read.partition import ReadPartition
-from tidelog.spark.read.pushdown import END_OF_TIME, Pushdown
+from tidelog.spark.read.pushdown import Pushdown
 
 _log = logging.getLogger("tidelog.spark")
+_Answer = TypeVar("_Answer")
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 MAX_VCHANNELS: Final = 1_024
 """The server's maximum number of vchannels per plan, and so per consistent cut."""
+
+
+class GrownError(Exception):
+    """A channel has got vchannels since it was described: what was planned may lack messages before the cut."""
+
+
+def planned(
+    client: Client,
+    vchannels: Iterable[VchannelDescription],
+    sizes: Mapping[str, int],
+    created: Mapping[str, int] = _NOTHING,
+    **range_and_hints: Any,
+) -> Plan:
+    """Return ``client.plan_scan(vchannels, …)``.
+
+    ``sizes`` has the known number of vchannels of each channel to read as a whole, ``created`` the creation ticks of
+    all channels; if it is empty, the channels may be others.
+
+    Raises:
+        GrownError: A channel has more. See ``until_known``.
+    """
+    names = [each.name for each in vchannels]
+    read = set(map(channel_of, names))
+    whole = {channel: number for channel, number in sizes.items() if channel in read}
+    ticks = {name: created[channel_of(name)] for name in names} if created else None
+    plan = client.plan_scan(names, created_ticks=ticks, whole_channels=whole, **range_and_hints)
+    if plan.grown:
+        raise GrownError
+    return plan
+
+
+def sizes_of(options: ReadOptions, channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
+    """Return the number of vchannels of each channel, or nothing if the options name the vchannels."""
+    return {} if options.vchannels else {channel.name: len(channel.vchannels) for channel in channels}
+
+
+def until_known(look: Callable[[], _Answer]) -> _Answer:
+    """Return the result of ``look``, which describes channels and plans; again while they get vchannels in between."""
+    while True:
+        with suppress(GrownError):
+            return look()
 
 
 def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
@@ -47,12 +92,12 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
 def _partitions(options: ReadOptions, pushdown: Pushdown, types: tuple[int, ...]) -> list[ReadPartition]:
     with Owners(options.connection) as owners, naming_the_cut(options):
         try:
-            splits = _plan(owners, options, pushdown)
+            splits = until_known(lambda: _plan(owners, options, pushdown))
         except PositionTrimmedError:
             if options.begin_is_tick and options.fail_on_data_loss:
                 raise
             # Trimmed between description and plan; the second attempt sees the trim.
-            splits = _plan(owners, options, pushdown)
+            splits = until_known(lambda: _plan(owners, options, pushdown))
         return [partition_of(split, types, options, owners) for split in splits]
 
 
@@ -66,22 +111,34 @@ def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[
     vchannels = [each for each in described if pushdown.passes(*parts_of(each.name))]
     if not vchannels:
         return []
-    begin_tick = max(options.begin_tick, pushdown.begin_tick)
+    check_vchannels("startingOffsets", options.begin_ticks, (each.name for each in described), options)
+    check_vchannels("endingOffsets", options.end_ticks, (each.name for each in described), options)
+    begins = {each.name: max(options.begin_of(each.name), pushdown.begin_tick) for each in vchannels}
     created = created_ticks(channels)
     firsts = {each.name: max(int(each.trim_tick), created[channel_of(each.name)]) for each in vchannels}
     # Ticks 0 and 1 mean the beginning, as in the server: no message has them.
-    cut_off = [each for each in vchannels if 1 < begin_tick < firsts[each.name] or 0 < begin_tick < each.trim_tick]
+    cut_off = {
+        each.name: each
+        for each in vchannels
+        if 1 < begins[each.name] < firsts[each.name] or 0 < begins[each.name] < each.trim_tick
+    }
     if options.begin_is_tick:
-        lost = [each for each in cut_off if begin_tick < each.trim_tick or options.pattern is None]
-        _report_loss(lost, firsts, created, begin_tick, options)
+        wanted = [each for name, each in cut_off.items() if options.begin_of(name)]
+        lost = [each for each in wanted if begins[each.name] < each.trim_tick or options.pattern is None]
+        _report_loss(lost, firsts, begins, options)
     _check_created_before_cut(vchannels, created, options)
-    planner = _Planner(owners, options, created)
-    splits = planner.splits(vchannels, cut_off, begin_tick, options.end_tick or END_OF_TIME)
-    # Why not as the end of the plan: a plan leaves out a transaction that spans its end, but a filter cuts it.
+    ends = {each.name: options.end_of(each.name) for each in vchannels}
+    starts = {name: 0 if name in cut_off else begin_tick for name, begin_tick in begins.items()}
+    splits = _Planner(owners, options, created, sizes_of(options, channels)).splits(
+        vchannels, starts, max(ends.values())
+    )
+    # Why not as the ends of plans: a plan leaves out a transaction that spans its end. A filter, or the end of one
+    # vchannel, cuts it.
+    cuts = {name: min(end_tick, pushdown.end_tick) for name, end_tick in ends.items()}
     return [
-        replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
+        replace(split, end_tick=Tick(min(split.end_tick, cuts[split.vchannel])))
         for split in splits
-        if split.begin_tick < pushdown.end_tick
+        if split.begin_tick < cuts[split.vchannel]
     ]
 
 
@@ -90,19 +147,15 @@ class _Planner:
     owners: Owners
     options: ReadOptions
     created: Mapping[str, int]
+    sizes: Mapping[str, int]
 
     def splits(
-        self,
-        vchannels: Sequence[VchannelDescription],
-        cut_off: Sequence[VchannelDescription],
-        begin_tick: int,
-        end_tick: int,
+        self, vchannels: Sequence[VchannelDescription], starts: Mapping[str, int], end_tick: int
     ) -> Sequence[Split]:
-        """Return the splits of the durable, untrimmed part of ``[begin_tick, end_tick)``.
+        """Return the splits of the durable part from the start of each vchannel to ``end_tick``.
 
         The first call to a node takes a cut over all its vchannels. It is the only call unless the range ends before
-        the cut, ``cut_off`` vchannels begin later because they were trimmed or created later, or another node's cut is
-        later.
+        the cut, vchannels start at different ticks, or another node's cut is later.
 
         The common cut is the latest one. Every message acknowledged before, on any node, lies before that node's cut,
         and so before the common one. Ticks come from one oracle, and a node whose watermark has passed the cut adds
@@ -110,40 +163,36 @@ class _Planner:
         """
         nodes = list(self.owners.by_node(vchannels))
         total = sum(each.bytes for each in vchannels)
-        hints = [self._min_splits(part, total if len(nodes) > 1 else 0) for _, part in nodes]
-        first, given = 0 if cut_off else begin_tick, self.options.end_tick if self.options.is_cut else 0
-        plans = [self._ask(*node, first, given, hint) for node, hint in zip(nodes, hints, strict=True)]
+        by_name = {each.name: each for each in vchannels}
+        first = min(starts.values())
+        is_common = first == max(starts.values())
+        # A start that was not checked, because others begin earlier, may be refused.
+        asked, given = first if is_common else 0, self.options.end_tick if self.options.is_cut else 0
+        plans = [self._ask(client, part, asked, given, self._min_splits(part, total)) for client, part in nodes]
         end_tick = min(end_tick, max(plan.end_tick for plan in plans))
-        if begin_tick >= end_tick:
-            return []
         splits: list[Split] = []
-        for (client, part), plan, hint in zip(nodes, plans, hints, strict=True):
-            if plan.end_tick == end_tick and not cut_off:
+        for (client, part), plan in zip(nodes, plans, strict=True):
+            if is_common and first < end_tick == plan.end_tick:
                 splits += plan.splits
                 continue
-            intact = [each for each in part if each not in cut_off]
-            rest = [each for each in part if each in cut_off]
-            for some, begin in ((intact, begin_tick), (rest, 0)):
-                splits += self._ask(client, some, begin, end_tick, hint).splits if some else ()
+            for begin, names in by_begin({each.name: starts[each.name] for each in part}, end_tick).items():
+                some = [by_name[name] for name in names]
+                splits += self._ask(client, some, begin, end_tick, self._min_splits(some, total)).splits
         return splits
 
     def _min_splits(self, vchannels: Sequence[VchannelDescription], total_bytes: int) -> int:
-        """Return a node's share of the minimum number of partitions, in proportion to its bytes."""
+        """Return the share of vchannels in the minimum number of partitions, in proportion to their bytes."""
         wanted = self.options.min_partitions
         return -(-wanted * sum(each.bytes for each in vchannels) // total_bytes) if total_bytes else wanted
 
     def _ask(
         self, client: Client, vchannels: Sequence[VchannelDescription], begin_tick: int, end_tick: int, min_splits: int
     ) -> Plan:
-        return client.plan_scan(
-            [each.name for each in vchannels],
-            begin_tick=begin_tick,
-            end_tick=end_tick,
-            min_splits=min_splits,
-            max_messages_per_split=self.options.max_messages_per_partition,
+        return planned(
+            client, vchannels, self.sizes, self.created, begin_tick=begin_tick, end_tick=end_tick,
+            min_splits=min_splits, max_messages_per_split=self.options.max_messages_per_partition,
             max_bytes_per_split=self.options.max_bytes_per_partition,
-            created_ticks={each.name: self.created[channel_of(each.name)] for each in vchannels},
-        )
+        )  # fmt: skip
 
 
 def created_ticks(channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
@@ -163,8 +212,8 @@ def channels_of(owners: Owners, options: ReadOptions) -> list[ChannelDescription
         return owners.describe(options.channel_names)
     if not (covered := owners.covered(options.pattern)):
         raise OptionError(
-            f"the option 'channelPattern' is {options.pattern.text!r}, which matches no channel: correct it, or create "
-            "a channel first"
+            f"the option 'channelPattern' is {options.pattern.text!r}, which matches no channel: "
+            f"{options.pattern.advice}"
         )
     return covered
 
@@ -211,12 +260,25 @@ def naming_the_cut(options: ReadOptions) -> Iterator[None]:
         ) from None
 
 
-def cut_of(owners: Owners, vchannels: Iterable[VchannelDescription], end_tick: int = 0) -> int:
-    """Return the exclusive end of a consistent cut over vchannels: taken now, or ``end_tick`` once it is durable."""
-    plans = (
-        client.plan_scan([each.name for each in part], end_tick=end_tick) for client, part in owners.by_node(vchannels)
-    )
+def cut_of(
+    owners: Owners, vchannels: Iterable[VchannelDescription], end_tick: int = 0, sizes: Mapping[str, int] = _NOTHING
+) -> int:
+    """Return the exclusive end of a consistent cut over vchannels: taken now, or ``end_tick`` once it is durable.
+
+    Raises:
+        GrownError: A channel in ``sizes`` has more vchannels.
+    """
+    plans = (planned(client, part, sizes, end_tick=end_tick) for client, part in owners.by_node(vchannels))
     return max(int(plan.end_tick) for plan in plans)
+
+
+def by_begin(begins: Mapping[str, int], end_tick: int) -> dict[int, list[str]]:
+    """Return the vchannels that begin at each tick before ``end_tick``."""
+    found: dict[int, list[str]] = {}
+    for name, begin_tick in begins.items():
+        if begin_tick < end_tick:
+            found.setdefault(begin_tick, []).append(name)
+    return found
 
 
 def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
@@ -224,7 +286,6 @@ def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, own
     channel, index = parts_of(split.vchannel)
     return ReadPartition(
         connection=owners.connection_of(split.vchannel),
-        seeds=options.connection if owners.is_cluster else None,
         channel=channel,
         index=index,
         begin_tick=int(split.begin_tick),
@@ -232,6 +293,7 @@ def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, own
         types=types,
         fail_on_data_loss=options.fail_on_data_loss,
         created_tick=int(split.created_tick),
+        fetch_bytes=options.fetch_bytes,
     )
 
 
@@ -258,15 +320,14 @@ def _check_created_before_cut(
 def _report_loss(
     lost: Sequence[VchannelDescription],
     firsts: Mapping[str, int],
-    created: Mapping[str, int],
-    begin_tick: int,
+    begins: Mapping[str, int],
     options: ReadOptions,
 ) -> None:
-    """Raise, or warn if failOnDataLoss is false, that the read cannot start at ``begin_tick``."""
+    """Raise, or warn if failOnDataLoss is false, that the read cannot start at ``begins``."""
     if not lost:
         return
     worst = max(lost, key=lambda vchannel: firsts[vchannel.name])
-    first = firsts[worst.name]
+    first, begin_tick = firsts[worst.name], begins[worst.name]
     what = "was trimmed" if worst.trim_tick == first else "was destroyed and created again"
     text = (
         f"{worst.name} {what}: the read should start at tick {begin_tick}, but the first available tick is "
@@ -278,12 +339,12 @@ def _report_loss(
 def raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
     """Raise, or warn if failOnDataLoss is false, that messages of a vchannel before ``first_tick`` are lost."""
     if options.fail_on_data_loss:
-        raise PositionTrimmedError(
-            f"{text}. Start at {first_tick}, or set the option failOnDataLoss to false to read the remaining messages",
-            values={
-                "vchannel": vchannel,
-                "requested_tick": str(requested_tick),
-                "first_available_tick": str(first_tick),
-            },
-        )
+        hint = f"Start at {first_tick}, or set the option failOnDataLoss to false to read the remaining messages"
+        raise trimmed_error(f"{text}. {hint}", vchannel, requested_tick, first_tick)
     _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", text)
+
+
+def trimmed_error(text: str, vchannel: str, requested_tick: int, first_tick: int) -> PositionTrimmedError:
+    """Return the error for messages of a vchannel that are lost from ``requested_tick`` up to ``first_tick``."""
+    values = {"vchannel": vchannel, "requested_tick": str(requested_tick), "first_available_tick": str(first_tick)}
+    return PositionTrimmedError(text, values=values)

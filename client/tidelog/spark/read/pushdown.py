@@ -11,6 +11,8 @@ evaluates any other filter, but it may still narrow the range of ticks::
     type        the scan's filter on types        =, IN
 """
 
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -32,13 +34,23 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from tidelog.spark.ticks import MAX_TICK, ceil_ms, floor_ms, time_to_tick
+from tidelog.spark.ticks import END_OF_TIME, ceil_ms, floor_ms, time_to_tick
 
-END_OF_TIME: Final = MAX_TICK + 1
 _MAX_TYPES: Final = 1_024
 _NEVER_NULL: Final = {"channel", "vchannel", "tick", "timestamp", "type", "payload", "properties"}
 _ALL_TICKS: Final = (0, END_OF_TIME)
 _UINT32: Final = (1 << 32) - 1
+_COMPARES: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    StringStartsWith: str.startswith,
+    StringEndsWith: str.endswith,
+    StringContains: operator.contains,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,27 +200,5 @@ def _holds(entry: Filter, value: str | int) -> bool:
             return value in values
         case IsNull() | IsNotNull():
             return isinstance(entry, IsNotNull)
-        case StringStartsWith(_, part):
-            return str(value).startswith(part)
-        case StringEndsWith(_, part):
-            return str(value).endswith(part)
-        case StringContains(_, part):
-            return part in str(value)
         case _:
-            return _compares(entry, value)
-
-
-def _compares(entry: Filter, value: Any) -> bool:
-    match entry:
-        case EqualTo(_, other) | EqualNullSafe(_, other):
-            return bool(value == other)
-        case GreaterThan(_, other):
-            return bool(value > other)
-        case GreaterThanOrEqual(_, other):
-            return bool(value >= other)
-        case LessThan(_, other):
-            return bool(value < other)
-        case LessThanOrEqual(_, other):
-            return bool(value <= other)
-        case _:
-            raise AssertionError(f"{entry} was accepted but cannot be decided")
+            return bool(_COMPARES[type(entry)](value, entry.value))  # type: ignore[attr-defined]  # every other filter compares with a value

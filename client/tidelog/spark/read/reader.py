@@ -2,30 +2,25 @@
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from tidelog import At, Batch, Client, NotOwnerError, PositionTrimmedError, UnavailableError
-from tidelog.spark.owners import owner_of
-from tidelog.spark.patience import patiently
+from tidelog import At, Batch, Client, PositionTrimmedError
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.arrow import to_record_batch
 from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.read.payloads import Payloads
 
 _log = logging.getLogger("tidelog.spark")
-_Part = TypeVar("_Part", bound=ReadPartition)
+_Item = TypeVar("_Item")
 
 # Spark spends about 100 µs per record batch, whatever its size, and holds a few of them in memory. With twice the size
 # a worker needs 20 MB more and is not measurably faster.
 TARGET_ROWS: Final = 16_384
 TARGET_BYTES: Final = 2 << 20
-# With 4 MiB, page faults more than double: malloc returns blocks of that size to the system each time.
-RESPONSE_BYTES: Final = 2 << 20
 
 
 def read_partition(
@@ -39,46 +34,44 @@ def read_partition(
         TidelogError: The rest of the partition cannot be read.
         CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
     """
-    yield from at_owner(partition, partial(_read, schema=schema, payloads=Payloads(payload_format, schema)))
-
-
-def at_owner(partition: _Part, read: Callable[[_Part], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``read``; if the channel has moved to another node, from there."""
-    is_begun = False
-    try:
-        for rows in read(partition):
-            is_begun = True
-            yield rows
-    except (NotOwnerError, UnavailableError):
-        # Yielded rows cannot be retracted. After the first of them, Spark's next attempt of the task starts over.
-        if partition.seeds is None or is_begun:
-            raise
-        seeds = partition.seeds
-        found = patiently(seeds, lambda: owner_of(seeds, partition.channel))
-        if found == partition.connection:
-            raise
-        _log.warning("%s moved to %s from %s", partition.vchannel, found.endpoint, partition.connection.endpoint)
-        yield from read(replace(partition, connection=found))
-    _freeze_worker()
+    yield from _read(partition, schema, Payloads(payload_format, schema))
+    freeze_worker()
 
 
 def _read(partition: ReadPartition, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
     with partition.connection.client() as client:
-        begin_tick: int | None = partition.begin_tick
-        while begin_tick is not None:
-            try:
-                yield from _record_batches(client, partition, begin_tick, schema, payloads)
-                begin_tick = None
-            except PositionTrimmedError as error:
-                if partition.fail_on_data_loss:
-                    raise trimmed_error(partition.vchannel, error) from None
-                _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", error)
-                # This tick is greater than all yielded ones, so no row is repeated.
-                begin_tick = error.first_available_tick
+        yield from behind_trims(
+            partition, partition.vchannel, lambda begin: _record_batches(client, partition, begin, schema, payloads)
+        )
+
+
+def behind_trims(
+    partition: ReadPartition, what: str, read: Callable[[int], Iterator[_Item]]
+) -> Generator[_Item, None, None]:
+    """Yield what ``read`` yields from the begin of ``partition``, and behind each part that was trimmed since planning.
+
+    Raises:
+        PositionTrimmedError: It was trimmed, and the partition fails on a loss.
+    """
+    begin_tick: int | None = partition.begin_tick
+    while begin_tick is not None:
+        try:
+            yield from read(begin_tick)
+            begin_tick = None
+        except PositionTrimmedError as error:
+            if partition.fail_on_data_loss:
+                raise PositionTrimmedError(
+                    f"{what} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
+                    "false to read the remaining messages",
+                    values=error.values,
+                ) from None
+            _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", error)
+            # This tick is greater than all yielded ones, so no row is repeated.
+            begin_tick = error.first_available_tick
 
 
 @cache
-def _freeze_worker() -> None:
+def freeze_worker() -> None:
     """Exempt all loaded objects from garbage collection, once, after the first task has loaded all modules.
 
     PySpark's worker collects garbage after each task, which takes 40 ms for the objects of PySpark, pyarrow and gRPC.
@@ -100,12 +93,11 @@ def _record_batches(
         types=partition.types or None,
         # Filters on types are exact: Spark does not evaluate them again.
         hides_broadcasts=bool(partition.types),
-        max_response_bytes=RESPONSE_BYTES,
+        max_response_bytes=partition.fetch_bytes,
         created_ticks={partition.vchannel: partition.created_tick},
     ) as batches:
         for batches_of_run in _runs(batches):
-            rows = BatchRun(partition.channel, partition.index, batches_of_run)
-            yield to_record_batch(rows, schema, payloads.columns(rows))
+            yield to_record_batch(batches_of_run, schema, payloads)
 
 
 def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
@@ -130,12 +122,3 @@ def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
         raise
     if run:
         yield run
-
-
-def trimmed_error(what: str, error: PositionTrimmedError) -> PositionTrimmedError:
-    """Return the error for ``what``, which was trimmed since planning."""
-    return PositionTrimmedError(
-        f"{what} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
-        "false to read the remaining messages",
-        values=error.values,
-    )

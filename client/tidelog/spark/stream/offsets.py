@@ -136,6 +136,16 @@ def cut_at(tick: int, vchannels: Collection[str], born: Mapping[str, int]) -> Of
     return Offset(tick, {name: max(tick, born.get(channel_of(name), 0)) for name in vchannels}, created)
 
 
+def begin_at(begins: Mapping[str, int], born: Mapping[str, int]) -> Offset:
+    """Return the offset at which vchannels begin, each at its own tick or at the creation of its channel."""
+    return later(cut_at(min(begins.values(), default=0), begins, born), begins)
+
+
+def later(offset: Offset, begins: Mapping[str, int]) -> Offset:
+    """Return ``offset`` without a position before that in ``begins``, which a query may set in the future."""
+    return replace(offset, positions={name: max(tick, begins[name]) for name, tick in offset.positions.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Messages that were lost before the query read them.
@@ -153,23 +163,10 @@ class Loss:
     available_tick: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VchannelStart:
-    """A vchannel of a batch.
-
-    Attributes:
-        vchannel: ``orders/0``.
-        begin_tick: First tick to read; 0 for the first message.
-    """
-
-    vchannel: str
-    begin_tick: int
-
-
 def starts_of(
     start: Offset, vchannels: Sequence[VchannelDescription], born: Mapping[str, int], first_tick: int
-) -> tuple[list[VchannelStart], list[Loss]]:
-    """Return the start of each vchannel after ``start``, and the losses by trims before it was read.
+) -> tuple[dict[str, int], list[Loss]]:
+    """Return the first tick to read by vchannel, 0 for its first message, and the losses by trims before it was read.
 
     Args:
         start: Start of the batch.
@@ -177,7 +174,8 @@ def starts_of(
         born: Creation tick of each channel.
         first_tick: Start of new vchannels; 0 for their first message.
     """
-    starts, losses = [], []
+    starts: dict[str, int] = {}
+    losses = []
     for each in vchannels:
         channel = channel_of(each.name)
         is_another = start.is_another(channel, born[channel], start.wanted_tick(each.name))
@@ -186,7 +184,7 @@ def starts_of(
         if each.trim_tick > max(wanted, first_tick) and each.last_tick >= max(wanted, first_tick):
             losses.append(_trimmed(each, max(wanted, first_tick)))
         # 0 starts behind the trim, even if that moves. The server refuses a tick before the channel's creation.
-        starts.append(VchannelStart(each.name, 0 if begin_tick <= each.trim_tick else max(begin_tick, born[channel])))
+        starts[each.name] = 0 if begin_tick <= each.trim_tick else max(begin_tick, born[channel])
     return starts, losses
 
 

@@ -19,11 +19,22 @@ from tidelog import (
 )
 from tidelog.spark.errors import OffsetError
 from tidelog.spark.names import channel_of
+from tidelog.spark.offset_options import LATEST_TICK, check_vchannels
 from tidelog.spark.owners import Owners
 from tidelog.spark.read.partition import ReadPartition
-from tidelog.spark.read.plan import channels_of, created_ticks, partition_of, selected
+from tidelog.spark.read.plan import (
+    by_begin,
+    channels_of,
+    created_ticks,
+    partition_of,
+    planned,
+    selected,
+    sizes_of,
+    trimmed_error,
+    until_known,
+)
 from tidelog.spark.stream.admission import FIRST_STEP, Limits, admit
-from tidelog.spark.stream.offsets import Loss, Offset, VchannelStart, cut_at, destroyed, starts_of
+from tidelog.spark.stream.offsets import Loss, Offset, begin_at, cut_at, destroyed, later, starts_of
 from tidelog.spark.stream.options import StreamOptions
 
 _log = logging.getLogger("tidelog.spark")
@@ -38,21 +49,16 @@ class _View:
     """The vchannels of a batch, as the server describes them now.
 
     Attributes:
-        starts: Start of each vchannel.
+        starts: First tick to read, by vchannel.
         low: Smallest tick to read, except for earlier messages of channels that were added to the query.
         has_news: True if there may be something to read.
         born: Creation tick of each channel.
     """
 
-    starts: Sequence[VchannelStart]
+    starts: Mapping[str, int]
     low: int
     has_news: bool
     born: Mapping[str, int]
-
-    @property
-    def vchannels(self) -> list[str]:
-        """Names of the vchannels."""
-        return [each.vchannel for each in self.starts]
 
 
 class StreamPlanner:
@@ -66,6 +72,8 @@ class StreamPlanner:
         self._warned: set[str] = set()
         self._described: dict[str, VchannelDescription] = {}
         self._born: Mapping[str, int] = {}
+        # Number of vchannels of the channels of which all are read.
+        self._sizes: Mapping[str, int] = {}
 
     def now(self) -> int:
         """Return a tick above all acknowledged messages on all nodes; 0 if no channel exists."""
@@ -80,19 +88,22 @@ class StreamPlanner:
         """
         channels = self._channels(None)
         vchannels = self._vchannels(channels, None)
-        if self._options.start == "latest":
+        born = created_ticks(channels)
+        check_vchannels("startingOffsets", self._read.begin_ticks, (each.name for each in vchannels), self._read)
+        begins = dict.fromkeys((each.name for each in vchannels), LATEST_TICK)
+        if not self._options.is_latest:
+            begins = {name: self._read.begin_of(name) for name in begins}
+        if LATEST_TICK in begins.values():
             cut = target or self._cut(vchannels)
             # Each node hands out ticks of its own range: later appends must get ticks above the cut on all nodes.
             self._settle(vchannels, cut)
-            return cut_at(cut, [each.name for each in vchannels], created_ticks(channels))
-        begin_tick = self._read.begin_tick
-        start = cut_at(begin_tick, [each.name for each in vchannels], created_ticks(channels))
+            begins = {name: cut if tick == LATEST_TICK else tick for name, tick in begins.items()}
+        start = begin_at(begins, born)
         if self._read.begin_is_tick:
-            self._report(starts_of(start, vchannels, created_ticks(channels), begin_tick)[1] if begin_tick else [])
+            wanted = [each for each in vchannels if begins[each.name]]
+            self._report(starts_of(start, wanted, born, self._read.begin_tick)[1])
         trims = {each.name: int(each.trim_tick) for each in vchannels}
-        return Offset(
-            begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()}, start.created
-        )
+        return replace(start, positions={name: max(tick, trims[name]) for name, tick in start.positions.items()})
 
     def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
         """Return the end of the batch after ``start`` and the end of the log; None if there is nothing to read.
@@ -112,16 +123,16 @@ class StreamPlanner:
             view = self._view(start)
             if not view.has_news:
                 return None
-            cut = self._cut([self._described[name] for name in view.vchannels]) if target is None else target
+            cut = self._cut([self._described[name] for name in view.starts]) if target is None else target
             if view.low >= cut:
                 return None
             end = admit(lambda end, grain: self._ask(view.starts, end, grain), view.low, cut, limits, self._step)
             if limits.is_unlimited:
                 # With limits, the plans of the search have already waited.
-                self._settle([self._described[name] for name in view.vchannels], cut)
+                self._settle([self._described[name] for name in view.starts], cut)
             else:
                 self._step = max(1, round((end - view.low) * _GUESS))
-            return cut_at(end, view.vchannels, view.born), cut
+            return later(cut_at(end, view.starts, view.born), view.starts), cut
 
         return _twice(look)
 
@@ -162,26 +173,17 @@ class StreamPlanner:
         for client, part in self._owners.by_node(vchannels):
             # Trimmed messages are durable, too: a node checks the trim only after it has waited.
             with suppress(PositionTrimmedError):
-                client.plan_scan([each.name for each in part], begin_tick=cut - 1, end_tick=cut)
+                planned(client, part, self._sizes, begin_tick=cut - 1, end_tick=cut)
 
-    def _ask(self, starts: Sequence[VchannelStart], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
+    def _ask(self, starts: Mapping[str, int], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
         """Return a plan of ``starts`` before ``end_tick``, or before the transaction that spans ``end_tick``."""
-        by_begin: dict[int, list[VchannelDescription]] = {}
-        for each in starts:
-            if each.begin_tick < end_tick:
-                by_begin.setdefault(each.begin_tick, []).append(self._described[each.vchannel])
+        hints = {
+            "min_splits": min_splits, "max_messages_per_split": grain.messages, "max_bytes_per_split": grain.size_bytes
+        }  # fmt: skip
         plans = [
-            client.plan_scan(
-                [each.name for each in part],
-                begin_tick=begin_tick,
-                end_tick=end_tick,
-                min_splits=min_splits,
-                max_messages_per_split=grain.messages,
-                max_bytes_per_split=grain.size_bytes,
-                created_ticks={each.name: self._born[channel_of(each.name)] for each in part},
-            )
-            for begin_tick, some in by_begin.items()
-            for client, part in self._owners.by_node(some)
+            planned(client, part, self._sizes, self._born, begin_tick=begin_tick, end_tick=end_tick, **hints)
+            for begin_tick, names in by_begin(starts, end_tick).items()
+            for client, part in self._owners.by_node(self._described[name] for name in names)
         ]
         least = min((int(plan.end_tick) for plan in plans), default=end_tick)
         if any(plan.end_tick > least for plan in plans):
@@ -196,15 +198,12 @@ class StreamPlanner:
         wanted = {name: self._read.selects(name) for name in (end or start).channels}
         losses = destroyed(end or start, channels, wanted)
         self._born = born = created_ticks(channels)
+        # A batch that is read again has the vchannels that it had.
+        self._sizes = sizes_of(self._read, channels) if end is None else {}
         starts, trimmed = starts_of(start, vchannels, born, self._read.begin_tick)
         self._report([*losses, *trimmed])
-        floors = [
-            max(begin.begin_tick, each.trim_tick, born[channel_of(each.name)])
-            for begin, each in zip(starts, vchannels, strict=True)
-        ]
-        has_news = any(
-            each.messages and each.last_tick >= begin.begin_tick for begin, each in zip(starts, vchannels, strict=True)
-        )
+        floors = [max(starts[each.name], each.trim_tick, born[channel_of(each.name)]) for each in vchannels]
+        has_news = any(each.messages and each.last_tick >= starts[each.name] for each in vchannels)
         return _View(starts, max(start.tick, min(floors, default=0)), has_news, born)
 
     def _channels(self, known: Offset | None) -> list[ChannelDescription]:
@@ -245,19 +244,16 @@ class StreamPlanner:
         hint = "Set the option failOnDataLoss to false to continue with the remaining messages"
         if first.available_tick is None:
             raise ChannelNotFoundError(f"{first.text}{more}. {hint}", values={"channel": first.name})
-        raise PositionTrimmedError(
-            f"{first.text}{more}. {hint}",
-            values={
-                "vchannel": first.name,
-                "requested_tick": str(first.wanted_tick),
-                "first_available_tick": str(first.available_tick),
-            },
-        )
+        raise trimmed_error(f"{first.text}{more}. {hint}", first.name, first.wanted_tick, first.available_tick)
 
 
 def _twice(look: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``look``. Retry once if a trim or deletion between its calls made it fail."""
+    """Return the result of ``look``. Retry once if a trim or deletion between its calls made it fail.
+
+    It is also repeated while channels get vchannels between its calls: a batch has all that was appended before its
+    end, and transactions as a whole.
+    """
     try:
-        return look()
+        return until_known(look)
     except (PositionTrimmedError, ChannelNotFoundError):
-        return look()
+        return until_known(look)

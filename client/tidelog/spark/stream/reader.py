@@ -1,8 +1,8 @@
 """The stream reader that Spark calls, on the driver once per trigger and in each task."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,22 +15,22 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.spark.errors import plainly
+from tidelog import ChannelNotFoundError
+from tidelog.spark.errors import plainly, plainly_each
+from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.read.partition import ReadPartition
 from tidelog.spark.stream.admission import Limits
+from tidelog.spark.stream.groups import GroupProgress
 from tidelog.spark.stream.offsets import BEGINNING, Offset, offset_of
 from tidelog.spark.stream.options import StreamOptions
+from tidelog.spark.stream.plan import StreamPlanner
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from tidelog.spark.owners import Owners
-    from tidelog.spark.stream.groups import GroupProgress
-    from tidelog.spark.stream.plan import StreamPlanner
-
 _log = logging.getLogger("tidelog.spark")
-_Answer = TypeVar("_Answer")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,6 +42,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
+        self._connection = options.read.connection
         self._schema = schema
         # Created on first use: the tasks get a pickled reader, and create their own clients.
         self._owners: Owners | None = None
@@ -64,7 +65,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: after all messages that are acknowledged now."""
-        self._target = self._patiently(self._opened().now)
+        self._target = patiently(self._connection, self._opened().now)
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -79,13 +80,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = self._limits(limit)
         if begin.is_beginning:
             # The first batch includes the messages after the start: a query that is triggered once has only this batch.
-            first = self._patiently(lambda: planner.first(self._target))
-            found = self._patiently(lambda: planner.next(first, self._target, limits))
+            first = patiently(self._connection, lambda: planner.first(self._target))
+            found = patiently(self._connection, lambda: planner.next(first, self._target, limits))
             return (first if found is None else found[0]).begun_at(first).to_json()
         if self._group is not None:
             # Spark has processed everything before `begin`, but calls ``commit`` only when the next batch begins.
             self._group.commit(begin)
-        found = self._patiently(lambda: planner.next(begin, self._target, limits))
+        found = patiently(self._connection, lambda: planner.next(begin, self._target, limits))
         if found is None:
             self._latest = start
             return start
@@ -106,7 +107,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetError, TidelogError: As ``latestOffset``.
         """
         begin_offset, end_offset, planner = offset_of(start), offset_of(end), self._opened()
-        return self._patiently(lambda: planner.partitions(begin_offset, end_offset))
+        return patiently(self._connection, lambda: planner.partitions(begin_offset, end_offset))
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """Yield the rows of one partition, in tick order.
@@ -115,7 +116,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             TidelogError: The rest of the partition cannot be read.
         """
         assert isinstance(partition, ReadPartition)
-        return _rows(partition, self._schema, self._options.read.payloads)
+        return plainly_each(_rows(partition, self._schema, self._options.read.payloads))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit ``end`` as the position of the group of the option ``commitGroup``, if it is set."""
@@ -129,18 +130,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if owners is not None:
             owners.close()
 
-    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        from tidelog.spark.patience import patiently
-
-        return patiently(self._options.read.connection, ask)
-
-    def _opened(self) -> "StreamPlanner":
+    def _opened(self) -> StreamPlanner:
         if self._planner is None:
-            from tidelog.spark.owners import Owners
-            from tidelog.spark.stream.groups import GroupProgress
-            from tidelog.spark.stream.plan import StreamPlanner
-
-            self._owners = Owners(self._options.read.connection)
+            self._owners = Owners(self._connection)
             self._planner = StreamPlanner(self._owners, self._options)
             if self._options.commit_group:
                 self._group = GroupProgress(self._owners, self._options.commit_group, self._options.read.vchannels)
@@ -158,8 +150,6 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _rows(partition: ReadPartition, schema: StructType, payloads: PayloadFormat) -> Iterator["RecordBatch"]:
-    from tidelog import ChannelNotFoundError
-
     try:
         yield from partition.read(to_arrow_schema(schema, timezone="UTC"), payloads)
     except ChannelNotFoundError as error:

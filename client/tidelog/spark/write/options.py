@@ -1,7 +1,7 @@
 """The options of ``df.write.format("tidelog")`` and ``df.writeStream``. Names are case-insensitive.
 
 ============================  ==========================================================================
-``endpoint``                  ``host:port`` of the server; default: ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
+``endpoint``, ``context``     the server, as for reading
 ``channel``                   channel for all rows; same as ``save("orders")`` and ``start("orders")``. If not set, the
                               rows need a column ``channel``
 ``delivery``                  ``exactlyOnce`` (default): all rows of a batch become visible together, once;
@@ -22,20 +22,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from tidelog import Durability
 from tidelog.spark.connection import Connection, connection_of
 from tidelog.spark.errors import OptionError
-from tidelog.spark.option_values import MAX_COUNT, flag_of, known_options, number_of
+from tidelog.spark.option_values import MAX_COUNT, choice_of, flag_of, known_options, number_of
 
-_Choice = TypeVar("_Choice")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
 
 # The last two are Spark's own, which it hands over as well.
 NAMES: Final = (
-    "endpoint", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "txnIsNew", "durability",
-    "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
+    "endpoint", "context", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "txnIsNew",
+    "durability", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
 )  # fmt: skip
 _DELIVERIES: Final[dict[str, Delivery]] = {"exactlyonce": "exactlyOnce", "atleastonce": "atLeastOnce"}
 _DURABILITIES: Final[dict[str, Durability]] = {"sync": "sync", "os": "os"}
@@ -76,7 +75,7 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
             verb = "start" if is_stream else "save"
             raise OptionError(f"the channel is set both by the option 'channel' and by {verb}(...): use one of them")
         options["channel"] = options.pop("path")
-    delivery = _choice(options, "delivery", _DELIVERIES) or "exactlyOnce"
+    delivery = choice_of(options, "delivery", _DELIVERIES, "exactlyOnce", "choose from exactlyOnce, atLeastOnce")
     app_id = options.get("txnAppId", "")
     if "txnAppId" in options and not 1 <= len(app_id.encode()) <= _MAX_APP_ID_BYTES:
         raise OptionError(f"the option 'txnAppId' has {len(app_id.encode())} bytes, expected 1 to {_MAX_APP_ID_BYTES}")
@@ -95,7 +94,9 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
         app_id=app_id,
         app_version=version,
         timeout_s=number_of(options, "txnTimeout", _DEFAULT_TIMEOUT_S, 1, _MAX_TIMEOUT_S),
-        durability=_choice(options, "durability", _DURABILITIES),
+        durability=choice_of(options, "durability", _DURABILITIES, "", "choose from sync, os")
+        if "durability" in options
+        else None,
         is_new=flag_of(options, "txnIsNew", default=False),
     )
 
@@ -118,13 +119,3 @@ def _check_identity(delivery: Delivery, app_id: str, version: int | None, *, is_
     elif bool(app_id) != (version is not None):
         given, missing = ("txnAppId", "txnVersion") if app_id else ("txnVersion", "txnAppId")
         raise OptionError(f"the option '{given}' requires '{missing}': set both or neither")
-
-
-def _choice(options: Mapping[str, str], name: str, choices: Mapping[str, _Choice]) -> _Choice | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    chosen = choices.get(text.lower())
-    if chosen is None:
-        raise OptionError(f"the option '{name}' is {text!r}: choose from {', '.join(map(str, choices.values()))}")
-    return chosen

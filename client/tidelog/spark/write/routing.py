@@ -1,7 +1,7 @@
 """Routing of rows to vchannels (partitions), in batches of columns.
 
-The column ``vchannel`` selects the vchannel. A row without it goes to the vchannel of its key: CRC-32C of the key
-modulo the number of vchannels. Rows without a key go to one vchannel per batch, round robin.
+The column ``vchannel`` selects the vchannel. A row without it goes to the vchannel of its key, by the rule of the
+client (``tidelog.partition_keys``). Rows without a key go to one vchannel per batch, round robin.
 """
 
 import random
@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from crc32c import crc32c
 
-from tidelog import Columns, columns_from_arrow
+from tidelog import Columns, columns_from_arrow, partition_keys
 
 MAX_ROWS: Final = 10_000
 """The protocol's maximum number of messages per batch."""
@@ -114,7 +113,7 @@ def _indices_of(keys: pa.Array, count: int) -> pa.Array:
     """Return the vchannel of each key; NULL for a NULL key."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
-    return pa.array([crc32c(key) % count for key in distinct], pa.int64()).take(encoded.indices)
+    return pa.array(partition_keys(distinct, count), pa.int64()).take(encoded.indices)
 
 
 def _groups(rows: pa.RecordBatch, by: pa.Array) -> Iterator[tuple[Any, pa.RecordBatch]]:

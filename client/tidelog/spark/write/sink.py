@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidelog.spark.errors import OptionError
+from tidelog.spark.errors import OptionError, plainly
+from tidelog.spark.option_values import KAFKA_COLUMNS
 from tidelog.spark.write.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class _Tasks:
     _options: WriteOptions
     _app_id: str
 
+    @plainly
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
         """Stage the rows of a task, or append them (``atLeastOnce``). Raises TidelogError or ValueError."""
         from tidelog.spark.write.writer import write_at_least_once, write_exactly_once
@@ -42,13 +44,19 @@ class _Tasks:
             return write_at_least_once(iterator, self._options)
         return write_exactly_once(iterator, self._options, self._app_id)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+    @plainly
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:
+        """Commit the rows of all tasks; no effect if the batch was committed before. Raises TidelogError."""
         from tidelog.spark.write.writer import commit
 
         if self._options.delivery == "exactlyOnce":
+            version = batchId if batchId is not None else self._options.app_version or 0
             commit(cast("Sequence[Written | None]", messages), self._options, self._app_id, version)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    @plainly
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:
+        """Roll back the staged rows. Raises TidelogError."""
+        del batchId
         from tidelog.spark.write.writer import abort
 
         abort(cast("Sequence[Written | None]", messages), self._options)
@@ -62,14 +70,6 @@ class TidelogWriter(_Tasks, DataSourceArrowWriter):
         # Without an id the batch gets a unique one, so that it is still atomic.
         self._app_id = options.app_id or f"spark-{uuid.uuid4()}"
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the rows of all tasks. Raises TidelogError."""
-        self._commit(messages, self._options.app_version or 0)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Roll back the staged rows. Raises TidelogError."""
-        self._abort(messages)
-
 
 class TidelogStreamWriter(_Tasks, DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each atomically, with Spark's batch id as its version."""
@@ -77,14 +77,6 @@ class TidelogStreamWriter(_Tasks, DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._app_id = options.app_id
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the rows of all tasks; no effect if the batch was committed before. Raises TidelogError."""
-        self._commit(messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """See TidelogWriter."""
-        self._abort(messages)
 
 
 def check_write(schema: T.StructType, options: WriteOptions, *, overwrite: bool) -> None:
@@ -99,18 +91,22 @@ def check_write(schema: T.StructType, options: WriteOptions, *, overwrite: bool)
         )
     kinds = {field.name: field.dataType for field in schema}
     if "payload" not in kinds:
-        raise OptionError(f"the rows have no column 'payload', only {', '.join(kinds)}: rename the one to write")
+        advice = _renamed("value") if "value" in kinds else "rename the one to write"
+        raise OptionError(f"the rows have no column 'payload', only {', '.join(kinds)}: {advice}")
     for name, kind in kinds.items():
         if name not in _COLUMNS:
-            raise OptionError(
-                f"the rows have an unknown column '{name}': choose from {', '.join(_COLUMNS)}, and drop or encode the "
-                "rest"
-            )
+            choice = f"choose from {', '.join(_COLUMNS)}, and drop or encode the rest"
+            advice = _renamed(name) if KAFKA_COLUMNS.get(name) in _COLUMNS else choice
+            raise OptionError(f"the rows have an unknown column '{name}': {advice}")
         if not (_is_properties(kind) if name == "properties" else isinstance(kind, _COLUMNS[name])):
             expected = " or ".join(_SHOWN.get(each) or each().simpleString() for each in _COLUMNS[name])
             raise OptionError(f"the column '{name}' is {kind.simpleString()}, expected {expected}")
     if not options.channel and "channel" not in kinds:
         raise OptionError("no channel is set: use save('orders') or start('orders'), or add a column 'channel'")
+
+
+def _renamed(name: str) -> str:
+    return f"write df.withColumnRenamed('{name}', '{KAFKA_COLUMNS[name]}')"
 
 
 _SHOWN: Final[dict[type[T.DataType], str]] = {T.MapType: "map<string,string>"}

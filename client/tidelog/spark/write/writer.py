@@ -8,7 +8,8 @@ Imported where it runs, after Spark's forks.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tidelog import AppCommitMismatchError, Client, Columns, PreparedCommit, PreparedTransaction, Transaction
+from tidelog import (
+    AppCommitMismatchError,
+    Client,
+    Columns,
+    Durability,
+    PreparedCommit,
+    PreparedTransaction,
+    Transaction,
+)
 from tidelog.spark.owners import owner_of
 from tidelog.spark.write.options import WriteOptions
 from tidelog.spark.write.routing import Router
@@ -59,44 +68,30 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
         ValueError: A row is not a valid message.
         TidelogError: The rows cannot be staged. Staged rows end by timeout.
     """
-    written = _Staged()
+    prepared: list[PreparedTransaction] = []
     with _client(options) as client:
-        txn = _Open(client)
+        router = _router(client, options)
+
+        def prepare(txn: Transaction) -> None:
+            done = txn.prepare(app_id, app_version=options.app_version, keepalive_s=options.timeout_s)
+            if done is not None:
+                prepared.append(done)
+
         try:
-            router = _router(client, options)
-            for vchannel, columns in _routed(router, rows):
-                if not txn.has_room_for(vchannel, columns):
-                    written.add(txn.prepare(options, app_id))
-                    txn = _Open(client)
-                txn.append(vchannel, columns)
-                written.rows += columns.count
-            written.add(txn.prepare(options, app_id))
+            rows_written = _Sink(client).write(_routed(router, rows), prepare)
         except BaseException:
             # Spark retries the task, and only what the retry prepares is committed.
-            txn.roll_back()
-            if written.prepared:
-                client.roll_back_prepared(written.prepared)
+            if prepared:
+                client.roll_back_prepared(prepared)
             raise
-    return Written(tuple(written.prepared), written.rows, router.takes_turns, _query_id())
+    return Written(tuple(prepared), rows_written, router.takes_turns, _query_id())
 
 
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
     """Append the rows of a task as they come. Raises as ``write_exactly_once``; rows committed before that stay."""
-    count = 0
     with _client(options) as client:
-        txn = _Open(client, options)
-        try:
-            for vchannel, columns in _routed(_router(client, options), rows):
-                if txn.size_bytes >= _FLUSH_BYTES or not txn.has_room_for(vchannel, columns):
-                    txn.commit()
-                    txn = _Open(client, options)
-                txn.append(vchannel, columns)
-                count += columns.count
-            txn.commit()
-        except BaseException:
-            txn.roll_back()
-            raise
-    return Written((), count)
+        sink = _Sink(client, options.durability, _FLUSH_BYTES)
+        return Written((), sink.write(_routed(_router(client, options), rows), Transaction.commit))
 
 
 def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str, version: int) -> None:
@@ -138,57 +133,62 @@ def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
             client.roll_back_prepared(prepared)
 
 
-def _client(options: WriteOptions) -> Client:
-    """Return a client of the channel's owner, which is looked up if the options name several nodes."""
+def _client(options: WriteOptions) -> AbstractContextManager[Client]:
+    """Provide a client of the channel's owner, which is looked up if the options name several nodes."""
     connection = options.connection
     return (owner_of(connection, options.channel) if len(connection.endpoints) > 1 else connection).client()
 
 
-class _Staged:
-    """The prepared transactions and row count of a running task."""
+class _Sink:
+    """Appends batches to a transaction, and ends it to begin another one when it is full."""
 
-    def __init__(self) -> None:
-        self.prepared: list[PreparedTransaction] = []
-        self.rows = 0
+    def __init__(self, client: Client, durability: Durability | None = None, full_bytes: int = _MAX_TXN_BYTES) -> None:
+        """Begin the first transaction.
 
-    def add(self, prepared: PreparedTransaction | None) -> None:
-        if prepared is not None:
-            self.prepared.append(prepared)
+        Args:
+            client: Client of the channels' owner.
+            durability: That of the commits; None for the server's default.
+            full_bytes: Size at which a transaction is full.
+        """
+        self._client = client
+        self._durability = durability
+        self._full_bytes = full_bytes
+        self._begin()
 
-
-class _Open:
-    """An open transaction and its size."""
-
-    def __init__(self, client: Client, options: WriteOptions | None = None) -> None:
-        self._txn: Transaction = client.txn(
-            durability=options.durability if options else None, timeout_s=_COMMIT_TIMEOUT_S
-        )
-        self.size_bytes = 0
-        self._batches = 0
+    def _begin(self) -> None:
+        self._txn: Transaction = self._client.txn(durability=self._durability, timeout_s=_COMMIT_TIMEOUT_S)
+        self._size_bytes = self._batches = 0
         self._vchannels: set[str] = set()
 
-    def has_room_for(self, vchannel: str, columns: Columns) -> bool:
-        """Return whether ``columns`` fit into this transaction."""
+    def write(self, batches: Iterator[tuple[str, Columns]], end: Callable[[Transaction], object]) -> int:
+        """Append ``batches``, each with its vchannel, and return the number of rows; ``end`` ends a transaction.
+
+        Rolls the open transaction back if anything fails.
+        """
+        rows = 0
+        try:
+            for vchannel, columns in batches:
+                if self._is_full_for(vchannel, columns):
+                    end(self._txn)
+                    self._begin()
+                self._txn.append_columns(vchannel, columns)
+                self._size_bytes += columns.size_bytes
+                self._batches += 1
+                self._vchannels.add(vchannel)
+                rows += columns.count
+            end(self._txn)
+        except BaseException:
+            self._txn.rollback()
+            raise
+        return rows
+
+    def _is_full_for(self, vchannel: str, columns: Columns) -> bool:
         return (
-            self.size_bytes + columns.size_bytes <= _MAX_TXN_BYTES
-            and self._batches < _MAX_TXN_BATCHES
-            and (vchannel in self._vchannels or len(self._vchannels) < _MAX_TXN_VCHANNELS)
+            self._size_bytes >= self._full_bytes
+            or self._size_bytes + columns.size_bytes > _MAX_TXN_BYTES
+            or self._batches >= _MAX_TXN_BATCHES
+            or (vchannel not in self._vchannels and len(self._vchannels) >= _MAX_TXN_VCHANNELS)
         )
-
-    def append(self, vchannel: str, columns: Columns) -> None:
-        self._txn.append_columns(vchannel, columns)
-        self.size_bytes += columns.size_bytes
-        self._batches += 1
-        self._vchannels.add(vchannel)
-
-    def prepare(self, options: WriteOptions, app_id: str) -> PreparedTransaction | None:
-        return self._txn.prepare(app_id, app_version=options.app_version, keepalive_s=options.timeout_s)
-
-    def commit(self) -> None:
-        self._txn.commit()
-
-    def roll_back(self) -> None:
-        self._txn.rollback()
 
 
 def _router(client: Client, options: WriteOptions) -> Router:

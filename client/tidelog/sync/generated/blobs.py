@@ -4,10 +4,19 @@ from tidelog.admin.blobs import AsyncBlobCalls, BlobDescription, KeyAlgorithm
 from tidelog.transport.background import background
 
 
-class BlobCallsBase:
-    """Calls of ``AsyncBlobCalls``, run on the background event loop."""
+class BlobCalls:
+    """Blobs, bytes under the hash of their content: ``Client.blobs``. Each node of a cluster has its own.
+
+    With authentication each principal has its own number of references to a blob. A blob is kept while a message of a
+    mailbox refers to it, or a number of references is positive. Otherwise it is deleted after a grace period, which
+    begins again with each ``put`` and ``update_ref_count`` of the blob.
+    """
 
     _blobs: AsyncBlobCalls
+
+    def __init__(self, blobs: AsyncBlobCalls) -> None:
+        """Run the calls of ``blobs``; does no I/O."""
+        self._blobs = blobs
 
     def put(self, data: bytes, *, algorithm: KeyAlgorithm = "sha256") -> bytes:
         """Store a blob, durably, and return its key. Equal bytes are stored once.

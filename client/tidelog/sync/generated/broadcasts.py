@@ -14,6 +14,7 @@ from tidelog.admin.broadcasts import OPEN_STATES, AsyncBroadcastCalls
 from tidelog.append.sizes import Appendable
 from tidelog.transport.background import background
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import Duration
 
 
 class BroadcastCalls:
@@ -27,9 +28,9 @@ class BroadcastCalls:
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),
-        wait_s: float | None = None,
+        wait_s: Duration | None = None,
         barrier_tick: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> BroadcastResult:
         """Append one message atomically to 1 to 1,024 vchannels, at one tick, and return its position.
 
@@ -86,7 +87,7 @@ class BroadcastCalls:
         background.run(self._client.ack_batch(batch))
 
     def wait_acked(
-        self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: float | None = None
+        self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: Duration | None = None
     ) -> None:
         """Wait until a broadcast is acknowledged, or all broadcasts that hold a resource key now (exclusive or shared).
 

@@ -17,7 +17,7 @@ class ChannelCalls:
         """Create a channel, durably, and return it.
 
         Raises:
-            ChannelAlreadyExistsError: The channel exists; with ``if_not_exists``, with another number of vchannels.
+            ChannelAlreadyExistsError: It exists; with ``if_not_exists``, with another number than ``vchannels``.
             InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
         return background.run(self._client.create_channel(name, **options))
@@ -37,20 +37,29 @@ class ChannelCalls:
         return background.run(self._client.create_channels(names, number=number, **options))
 
     def alter_channels(
-        self, names: Iterable[str], *, retention: Retention | RetentionChange
+        self,
+        names: Iterable[str],
+        *,
+        retention: Retention | RetentionChange | None = None,
+        vchannels: int | None = None,
     ) -> list[ChannelDescription]:
         """Change settings of channels, durably, and return the channels in the order of ``names``.
 
         Each request is atomic. A ``Retention`` replaces all bounds; ``{"bytes": 1 << 30}`` changes one bound, and
-        ``{"age": None}`` removes one.
+        ``{"age": None}`` removes one. With ``vchannels``, each channel has that many afterwards: more are added, from
+        whose first message groups and following scans of the channel read on. The last of ``growths`` in the result
+        separates the messages before from those after.
 
         Raises:
             ChannelNotFoundError: Some do not exist. None was changed.
-            InvalidRequestError: The resulting settings of a channel would contradict each other. None was changed.
+            InvalidRequestError: The resulting settings of a channel would contradict each other, a channel has more
+                vchannels, or holds the messages of a journal or mailbox. None was changed.
+            OverloadedError: The node would have too many vchannels or positions of groups. None was changed.
             ChannelsPartlyDoneError: There are more than 100, and some were changed.
-            ValueError: A setting is out of range.
+            ServerError: The server is older, and did not add the vchannels.
+            ValueError: A setting is out of range, or none is given.
         """
-        return background.run(self._client.alter_channels(names, retention=retention))
+        return background.run(self._client.alter_channels(names, retention=retention, vchannels=vchannels))
 
     def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False) -> list[str]:
         """Delete channels with all their messages, and return the names that existed. Each request is atomic.
@@ -70,9 +79,33 @@ class ChannelCalls:
         """
         return background.run(self._client.describe_channels(names, ignore_missing=ignore_missing))
 
-    def list_channels(self, prefix: str = "", *, include_system: bool = False) -> Iterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name.
+    def list_channels(
+        self, prefix: str = "", *, include_system: bool = False, only_readable: bool = False
+    ) -> Iterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, or match it as a pattern, in order of name.
 
-        System channels, whose names begin with ``_``, are yielded only with ``include_system`` or with such a prefix.
+        Args:
+            prefix: Beginning of the names; or a pattern, if it contains ``*``, ``?`` or ``[``: see ``scan``.
+            include_system: Whether to yield system channels too, whose names begin with ``_``. Such a prefix implies
+                it, and no pattern matches them.
+            only_readable: Whether to yield only channels that the caller may read. By default one permission of any
+                kind on a channel suffices.
+
+        Raises:
+            ValueError: The pattern is invalid.
         """
-        return background.iterate(self._client.list_channels(prefix, include_system=include_system))
+        return background.iterate(
+            self._client.list_channels(prefix, include_system=include_system, only_readable=only_readable)
+        )
+
+    def vchannels_of(self, names: Iterable[str]) -> list[str]:
+        """Return full names of vchannels, without duplicates: those of vchannels, channels and patterns of channels.
+
+        The name of a channel stands for all of its vchannels, and a pattern for those of each matching channel that
+        the caller may read.
+
+        Raises:
+            ChannelNotFoundError: A channel does not exist, or no channel matches a pattern.
+            ValueError: A pattern is invalid.
+        """
+        return background.run(self._client.vchannels_of(names))

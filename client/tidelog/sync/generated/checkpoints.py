@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tidelog.admin.checkpoints import _CREATE_WITHIN_S, AsyncCheckpointCalls, CheckpointDescription
 from tidelog.transport.background import background
+from tidelog.wire.durations import Duration
 
 
 class CheckpointCalls:
@@ -12,7 +13,7 @@ class CheckpointCalls:
     _client: AsyncCheckpointCalls
 
     def create_checkpoint(
-        self, *, lease_s: float | None = None, timeout_s: float = _CREATE_WITHIN_S
+        self, *, lease_s: Duration | None = None, timeout_s: Duration = _CREATE_WITHIN_S
     ) -> CheckpointDescription:
         """Freeze the log in a folder of hard links next to the database. Requires ``backup``.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import Self
 
 from tidelog.errors import TidelogError
 from tidelog.groups.consumer import AsyncConsumer
@@ -9,6 +10,7 @@ from tidelog.tick import Tick
 from tidelog.transport.background import background
 from tidelog.types import PositionCommit
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import Duration
 
 
 class ConsumerBase:
@@ -25,6 +27,19 @@ class ConsumerBase:
     def positions(self) -> Mapping[str, Tick]:
         """For each vchannel of this member, the tick after the last delivered message."""
         return self._consumer.positions
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether ``pause`` was called, and not ``resume`` since."""
+        return self._consumer.is_paused
+
+    def pause(self) -> None:
+        """Deliver nothing until ``resume``: requests of batches wait, and ``poll`` returns ``[]``. Idempotent.
+
+        The consumer stays in the group, and requests still apply rebalances. What was delivered does not count as
+        processed meanwhile, unless it is committed: a vchannel that another member gets is delivered there again.
+        """
+        self._consumer.pause()
 
     def commits(self) -> list[PositionCommit]:
         """Return position commits for everything delivered since the last call of this, for use in a transaction.
@@ -66,29 +81,37 @@ class ConsumerBase:
         """
         background.run(self._consumer.commit())
 
-    def wait_rebalance(self, timeout_s: float = 0.0) -> tuple[str, ...]:
+    def wait_rebalance(self, timeout_s: Duration = 0.0) -> tuple[str, ...]:
         """Wait up to ``timeout_s`` for a rebalance, apply it, and return the assignment.
 
-        Batches delivered before count as processed. Requesting the next batch also applies rebalances.
+        Batches delivered before count as processed, unless the consumer is paused. Requesting the next batch also
+        applies rebalances.
 
         Raises:
-            TidelogError: As ``__anext__``.
+            TidelogError: As ``__next__``.
         """
         return background.run(self._consumer.wait_rebalance(timeout_s))
 
-    def poll(self, timeout_s: float = 1.0, *, max_batches: int = 100) -> list[Batch]:
+    def poll(self, timeout_s: Duration = 1.0, *, max_batches: int = 100) -> list[Batch]:
         """Return up to ``max_batches`` available batches; wait up to ``timeout_s`` for the first, else return ``[]``.
 
         Raises:
-            TidelogError: As ``__anext__``.
+            TidelogError: As ``__next__``.
         """
         return background.run(self._consumer.poll(timeout_s, max_batches=max_batches))
 
     def close(self) -> None:
         """Commit processed batches if ``auto_commit`` is set, and leave the group. Idempotent."""
-        background.run(self._consumer.aclose())
+        background.close(self._consumer.aclose())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        background.run(self._consumer.__aenter__())
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        background.run(self._consumer.__aexit__(kind, error, trace))
+        (background.run if kind is None else background.close)(self._consumer.__aexit__(kind, error, trace))

@@ -6,10 +6,11 @@ from typing import Unpack
 from tidelog.groups.calls import AsyncGroupCalls
 from tidelog.groups.consumer import ConsumerOptions
 from tidelog.groups.types import Consumed, GroupDescription, GroupPosition, GroupSummary
-from tidelog.read.positions import EARLIEST, Start
+from tidelog.read.positions import EARLIEST, Positions, Start
 from tidelog.sync.consumer import Consumer
 from tidelog.transport.background import background
 from tidelog.types import PositionCommit
+from tidelog.wire.durations import Duration
 
 
 class GroupCalls:
@@ -79,7 +80,15 @@ class GroupCalls:
         return background.run(self._client.describe_group(group))
 
     def list_groups(self, prefix: str = "", *, channel: str = "") -> Iterator[GroupSummary]:
-        """Yield groups whose names begin with ``prefix``, in order of name; with ``channel``, only its subscribers."""
+        """Yield groups whose names begin with ``prefix``, or match it as a pattern, in order of name.
+
+        Args:
+            prefix: Beginning of the names; or a pattern, if it contains ``*``, ``?`` or ``[``: see ``scan``.
+            channel: Channel whose subscribers alone are yielded.
+
+        Raises:
+            ValueError: The pattern is invalid.
+        """
         return background.iterate(self._client.list_groups(prefix, channel=channel))
 
     def commit_positions(self, commits: Iterable[PositionCommit]) -> None:
@@ -93,20 +102,27 @@ class GroupCalls:
         """
         background.run(self._client.commit_positions(commits))
 
-    def seek_group(self, group: str, to: Start, vchannels: str | Iterable[str] = ()) -> Mapping[str, GroupPosition]:
-        """Set positions of a group, forward or back, durably; return them by vchannel, without lag.
+    def seek_group(
+        self, group: str, to: Start | Positions, vchannels: str | Iterable[str] = ()
+    ) -> Mapping[str, GroupPosition]:
+        """Set positions of a group, forward or back, durably, all or none; return them by vchannel, without lag.
 
         Members that hold the vchannels restart there; their commits from before the seek are rejected.
 
         Args:
             group: Name of the group.
             to: New position: a tick, message id or time, the earliest message, or after the latest. ``At.after`` and
-                ``At.after_message_id`` accept only one vchannel, because all copies of a broadcast have one tick.
-            vchannels: Names of vchannels, or of channels for all their vchannels; empty for all subscribed vchannels.
+                ``At.after_message_id`` accept only one vchannel, because all copies of a broadcast have one tick. Or
+                for each vchannel the tick up to which everything was read, as in ``scan.positions``.
+            vchannels: Names of vchannels, or of channels for all their vchannels; empty for all subscribed vchannels,
+                or for those of the positions.
 
         Raises:
             GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: A position does not exist.
             PositionTrimmedError, PositionBeyondEndError: ``to`` was trimmed, or is beyond the end. Nothing happened.
+            InvalidRequestError: ``to`` has several positions, and the server is of an earlier version. Nothing
+                happened.
+            ValueError: ``to`` has no positions, or ``vchannels`` are given too.
         """
         return background.run(self._client.seek_group(group, to, vchannels))
 
@@ -117,7 +133,7 @@ class GroupCalls:
         max_messages: int = 1000,
         *,
         commit: bool = False,
-        wait_s: float = 0.0,
+        wait_s: Duration = 0.0,
         max_bytes: int = 0,
         consume_id: int | None = None,
         is_repeated: bool = False,
@@ -163,7 +179,7 @@ class GroupCalls:
     def consumer(self, group: str, channels: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
         """Return a consumer: a member of a group, which shares the vchannels of ``channels`` with the other members.
 
-        Use it with ``with``, which joins the group, and ``async for batch in consumer``. Joining creates the
+        Use it with ``with``, which joins the group, and ``for batch in consumer``. Joining creates the
         group if it does not exist, and subscribes it to missing channels.
         """
 

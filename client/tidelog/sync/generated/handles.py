@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Unpack
 
+from tidelog.admin._generated_client_calls import ClientCalls
 from tidelog.admin.channel_types import ChannelDescription, CreateOptions, Retention, RetentionChange
+from tidelog.append.arrow_data import ArrowData
 from tidelog.append.options import AppendOptions
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
-from tidelog.client_calls import ClientCalls
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog.read.scan_plan import ScanOptions
 from tidelog.sync.producer import Producer
@@ -17,20 +18,19 @@ from tidelog.transport.background import background
 from tidelog.types import AppendResult, ProducerPosition, ProducerSequence
 
 
-class Vchannel:
-    """A handle for a vchannel. Each method calls the one of Client with the vchannel's name.
-
-    Attributes:
-        name: ``<channel>/<index>``, or the name of a channel with one vchannel.
-    """
+class _Handle:
+    """A handle for a vchannel or a channel. On a channel, the vchannel of a message is that of its key."""
 
     def __init__(self, client: ClientCalls, name: str) -> None:
         self._client = client
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
     def append(
         self,
-        messages: Appendable | Sequence[Appendable],
+        messages: Appendable | Sequence[Appendable] | ArrowData,
         *,
         producer: ProducerSequence | None = None,
         **options: Unpack[AppendOptions],
@@ -41,6 +41,18 @@ class Vchannel:
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; see ``Client.producer``."""
         return Producer(self._client.producer(self.name, **options))
+
+    def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
+        """Take over a producer id; see ``Client.open_producer``."""
+        return background.run(self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten))
+
+
+class Vchannel(_Handle):
+    """A handle for a vchannel. Each method calls the one of Client with the vchannel's name.
+
+    Attributes:
+        name: ``<channel>/<index>``, or the name of a channel with one vchannel.
+    """
 
     def scan(
         self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
@@ -56,10 +68,6 @@ class Vchannel:
         """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return background.run(self._client.latest_mvcc_tick(self.name))
 
-    def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
-        """Take over a producer id; see ``Client.open_producer``."""
-        return background.run(self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten))
-
     def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``Client.fence``."""
         background.run(self._client.fence(self.name, fencing_token))
@@ -69,16 +77,12 @@ class Vchannel:
         return background.run(self._client.trim(self.name, before, everything=everything))
 
 
-class Channel:
-    """A handle for a channel.
+class Channel(_Handle):
+    """A handle for a channel. Its appends and producers distribute messages among its vchannels.
 
     Attributes:
         name: Name of the channel.
     """
-
-    def __init__(self, client: ClientCalls, name: str) -> None:
-        self._client = client
-        self.name = name
 
     def vchannel(self, index: int) -> Vchannel:
         """Return a handle for the vchannel with this index; the first is 0."""
@@ -88,9 +92,11 @@ class Channel:
         """Create the channel; see ``Client.create_channel``."""
         return background.run(self._client.create_channel(self.name, **options))
 
-    def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
+    def alter(
+        self, *, retention: Retention | RetentionChange | None = None, vchannels: int | None = None
+    ) -> ChannelDescription:
         """Change settings of the channel; see ``Client.alter_channels``."""
-        return background.run(self._client.alter_channels([self.name], retention=retention))[0]
+        return background.run(self._client.alter_channels([self.name], retention=retention, vchannels=vchannels))[0]
 
     def destroy(self, *, ignore_missing: bool = False) -> bool:
         """Delete the channel with all its messages; return whether it existed. See ``Client.destroy_channels``."""
@@ -104,24 +110,10 @@ class Channel:
         """
         return background.run(self._client.describe_channels([self.name]))[0]
 
-    def append(
-        self,
-        messages: Appendable | Sequence[Appendable],
-        *,
-        producer: ProducerSequence | None = None,
-        **options: Unpack[AppendOptions],
-    ) -> AppendResult:
-        """Append to the channel's only vchannel; fails if it has several. See ``Client.append``."""
-        return background.run(self._client.append(self.name, messages, producer=producer, **options))
-
-    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer for the channel's only vchannel; see ``Client.producer``."""
-        return Producer(self._client.producer(self.name, **options))
-
     def scan(
         self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
     ) -> Scan:
-        """Return a scan of all vchannels that the channel has when it opens; see ``Client.scan``."""
+        """Return a scan of all vchannels of the channel; see ``Client.scan``."""
         return Scan(self._client.scan(self.name, start=start, until=until, **options))
 
     def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> Scan:

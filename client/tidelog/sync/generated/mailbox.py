@@ -7,7 +7,6 @@ from tidelog.admin.mailbox_types import MailboxCounts
 from tidelog.mailboxes.deliveries import DeliveryFields
 from tidelog.mailboxes.mailbox import AsyncMailbox
 from tidelog.mailboxes.types import (
-    Duration,
     MessageHeader,
     MessageState,
     OutgoingMessage,
@@ -16,6 +15,7 @@ from tidelog.mailboxes.types import (
     SendResult,
 )
 from tidelog.transport.background import background
+from tidelog.wire.durations import Duration
 
 
 class MailboxBase:

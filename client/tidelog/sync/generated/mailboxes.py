@@ -5,10 +5,14 @@ from tidelog.admin.mailboxes import AsyncMailboxCalls
 from tidelog.transport.background import background
 
 
-class MailboxCallsBase:
-    """Calls of ``AsyncMailboxCalls``, run on the background event loop."""
+class MailboxCalls:
+    """Mailboxes: ``Client.mailboxes``. In a cluster, the owner of a mailbox answers; see ``Cluster``."""
 
     _mailboxes: AsyncMailboxCalls
+
+    def __init__(self, mailboxes: AsyncMailboxCalls) -> None:
+        """Run the calls of ``mailboxes``; does no I/O."""
+        self._mailboxes = mailboxes
 
     def create(
         self, name: str, settings: MailboxSettings = DEFAULT_SETTINGS, *, if_not_exists: bool = False

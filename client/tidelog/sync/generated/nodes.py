@@ -16,6 +16,17 @@ class NodeCalls:
         """Return the cluster as this server sees it; a single server has no nodes."""
         return background.run(self._client.describe_cluster())
 
+    def metrics_text(self) -> str:
+        """Return the metrics of the server in Prometheus' text format, as its HTTP endpoint serves them.
+
+        Of a client of a cluster, those of a node that answers. Callers share what is rendered once a second.
+
+        Raises:
+            InvalidRequestError: The server is of a version that serves them by HTTP only.
+            PermissionDeniedError: The caller lacks ``admin.read``.
+        """
+        return background.run(self._client.metrics_text())
+
     def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
         """Return the owners of channels, by channel; channels that do not exist are omitted.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from tidelog.admin.tokens import AsyncTokenCalls, NewToken, TokenDescription
 from tidelog.transport.background import background
+from tidelog.wire.durations import Duration
 
 
 class TokenCalls:
@@ -11,7 +12,7 @@ class TokenCalls:
 
     _client: AsyncTokenCalls
 
-    def create_token(self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None) -> NewToken:
+    def create_token(self, description: str, grants: Iterable[str], *, lifetime_s: Duration | None = None) -> NewToken:
         """Create a token, durably. Requires ``admin.write``.
 
         Args:

@@ -11,6 +11,7 @@ from tidelog.txn.options import HasCommits
 from tidelog.txn.transaction import AsyncTransaction
 from tidelog.types import PositionCommit, PreparedTransaction, TransactionResult
 from tidelog.wire.columns import Columns
+from tidelog.wire.durations import Duration
 
 
 class TransactionBase:
@@ -42,7 +43,7 @@ class TransactionBase:
             background.run(self._transaction.append_columns(vchannel, columns))
 
     def prepare(
-        self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
+        self, app_id: str, *, app_version: int | None = None, keepalive_s: Duration | None = None
     ) -> PreparedTransaction | None:
         """Prepare the transaction, so that ``client.commit_prepared`` can commit it with others; None if it is empty.
 
@@ -152,4 +153,4 @@ class TransactionBase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
-            background.run(self._transaction.__aexit__(kind, error, trace))
+            (background.run if kind is None else background.close)(self._transaction.__aexit__(kind, error, trace))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tidelog.transport.background import background
 from tidelog.txn.calls import AsyncTransactionCalls
 from tidelog.types import Durability, PreparedCommit, PreparedTransaction, TransactionDescription
+from tidelog.wire.durations import Duration
 
 
 class TransactionCalls:
@@ -24,7 +25,7 @@ class TransactionCalls:
         any_vchannel: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PreparedCommit:
         """Commit prepared transactions of any clients atomically, once per application and version.
 

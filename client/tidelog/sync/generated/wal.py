@@ -7,6 +7,7 @@ from typing import Self, Unpack, overload
 from tidelog.admin.broadcast_types import AckMode, BroadcastResult, ResourceKey
 from tidelog.append.options import AppendConditions, AppendOptions
 from tidelog.append.sizes import Appendable
+from tidelog.errors import InvalidRequestError
 from tidelog.sync.generated.client_calls import ClientCalls
 from tidelog.sync.transaction import Transaction
 from tidelog.tick import Tick
@@ -16,6 +17,7 @@ from tidelog.types import AppendResult, Durability
 from tidelog.wal.accessor import AsyncWal
 from tidelog.wal.responses import AppendResponses, To
 from tidelog.wire.batch import Batch
+from tidelog.wire.durations import Duration
 
 
 class WalBase:
@@ -61,13 +63,22 @@ class WalBase:
         """Return the broadcast interface of the log."""
         return WalBroadcast(self._client)
 
+    def _check_has_one(self, channel: str) -> None:
+        """Raise InvalidRequestError if a channel, named beside its first vchannel, has several."""
+        [described] = self._client.describe_channels([channel])
+        if len(described.vchannels) > 1:
+            raise InvalidRequestError(
+                f"'{channel}' has {len(described.vchannels)} vchannels, and the call names it and '{channel}/0': use a "
+                + "call for each"
+            )
+
     def append_messages(
         self,
         messages: Iterable[To | tuple[str, Appendable]],
         *,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> AppendResponses:
         """Append messages to several vchannels, independently per vchannel, and return the outcome of each message.
 
@@ -77,7 +88,8 @@ class WalBase:
         the wait.
 
         Args:
-            messages: Pairs of a vchannel and a message.
+            messages: Pairs of a vchannel and a message. The messages of a channel with several vchannels are divided
+                as by ``Client.append``.
             barrier_tick: Tick that all ticks must exceed.
             durability: When to acknowledge each append: ``sync`` or ``os``; None for the server's default.
             timeout_s: Timeout per vchannel in seconds; None for the client's.
@@ -110,7 +122,7 @@ class WalTransaction:
     @property
     def result(self) -> AppendResult:
         """Position of the messages. Raises TransactionStateError if it is not committed, or had no messages."""
-        return self.transaction.result.results[self.vchannel]
+        return self.transaction.result.of(self.vchannel)
 
     @property
     def txn_id(self) -> int:
@@ -131,7 +143,7 @@ class WalTransaction:
         If the outcome is unknown, call it again. Once committed, each call returns the same result.
         """
         committed = self.transaction.commit()
-        return None if committed is None else committed.results[self.vchannel]
+        return None if committed is None else committed.of(self.vchannel)
 
     def rollback(self) -> None:
         """Discard all messages. See ``Transaction.rollback``."""
@@ -158,9 +170,9 @@ class WalBroadcast:
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),
-        wait_s: float | None = None,
+        wait_s: Duration | None = None,
         barrier_tick: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> BroadcastResult:
         """Append one message atomically to many vchannels, at one tick. See ``Client.broadcast``."""
         return self._client.broadcast(
@@ -195,7 +207,7 @@ class WalBroadcast:
         else:
             self._client.ack(broadcast, vchannels)
 
-    def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+    def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: Duration | None = None) -> None:
         """Wait until one vchannel has acknowledged one of the broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:
@@ -203,7 +215,7 @@ class WalBroadcast:
         """
         self._client.wait_acked(key, mode=AckMode.ONCE, timeout_s=timeout_s)
 
-    def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+    def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: Duration | None = None) -> None:
         """Wait until all vchannels have acknowledged all broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:

@@ -8,9 +8,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from tidelog import AsyncMailbox, MailboxCounts, RedriveProgress
-from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.mailboxes.arguments import MailboxArgument, parse_ids
 from tidelog_cli.connection import PatientServer, Server
+from tidelog_cli.options.completers import mailbox_names
+from tidelog_cli.options.confirmation import YesOption, confirm
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -22,9 +23,7 @@ from tidelog_cli.output.records import (
     show_progress,
 )
 
-IdsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="ID...", help="Ids of messages, at most 1,000.", show_default=False)
-]
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of messages, at most 1,000.")]
 
 
 def purge(name: MailboxArgument, *, yes: YesOption = False, server: Server, quiet: QuietOption = False) -> None:
@@ -63,7 +62,9 @@ def redrive(
     destination: Annotated[
         str,
         typer.Option(
-            "--to", help="Mailbox that receives them. Default: the one that each was sent to first.", show_default=False
+            "--to",
+            help="Mailbox that receives them. Default: the one that each was sent to first.",
+            autocompletion=mailbox_names,
         ),
     ] = "",
     rate: Annotated[int, typer.Option(min=0, help="Maximum number of messages per second; 0 for no limit.")] = 0,
@@ -104,5 +105,5 @@ def _total(counts: MailboxCounts) -> int:
     return counts.available + counts.delayed + counts.leased + counts.dead
 
 
-COMMANDS: Final = {command.__name__: command for command in (purge, pause, resume, reenqueue, redrive)}
+COMMANDS: Final = (purge, pause, resume, reenqueue, redrive)
 """Commands of the group ``tidelog mailbox``."""

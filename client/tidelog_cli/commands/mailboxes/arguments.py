@@ -5,12 +5,15 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog_cli.commands.positions import moment_ago, parse_moment, whole_number
 from tidelog_cli.exit_codes import CommandError, ExitCode
+from tidelog_cli.options.completers import mailbox_names
+from tidelog_cli.options.positions import moment_ago, parse_moment, whole_number
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 
-MailboxArgument = Annotated[str, typer.Argument(metavar="MAILBOX", help="Name of a mailbox.", show_default=False)]
+MailboxArgument = Annotated[
+    str, typer.Argument(metavar="MAILBOX", help="Name of a mailbox.", autocompletion=mailbox_names)
+]
 
 
 def parse_ids(texts: list[str] | None) -> list[int]:

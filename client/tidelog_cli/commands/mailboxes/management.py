@@ -1,23 +1,24 @@
 """``tidelog mailbox``: create, configure, list, describe and remove mailboxes, and the commands for their messages."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from tidelog import AsyncClient, MailboxDescription, MailboxSettings
-from tidelog_cli.commands.confirmation import YesOption, confirm
 from tidelog_cli.commands.mailboxes import actions, messages
 from tidelog_cli.commands.mailboxes.arguments import MailboxArgument
 from tidelog_cli.commands.mailboxes.settings import with_settings
 from tidelog_cli.connection import Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.option_groups import add_group
-from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_listed, print_records
+from tidelog_cli.options.completers import mailbox_names
+from tidelog_cli.options.confirmation import YesOption, confirm
+from tidelog_cli.output.records import OutputOption, QuietOption, Record, iso_of_ms, note, print_records
+from tidelog_cli.output.watch import Watch
 
 NamesArgument = Annotated[
-    list[str], typer.Argument(metavar="MAILBOX...", help="Names of mailboxes.", show_default=False)
+    list[str], typer.Argument(metavar="MAILBOX...", help="Names of mailboxes.", autocompletion=mailbox_names)
 ]
 
 
@@ -27,17 +28,8 @@ def register(app: typer.Typer) -> None:
         app,
         "mailbox",
         "Create and remove mailboxes; send, fetch and confirm messages.",
-        {
-            "create": with_settings(create),
-            "configure": with_settings(configure),
-            "ls": list_mailboxes,
-            "describe": describe,
-            "rm": remove,
-            **messages.COMMANDS,
-            **actions.COMMANDS,
-        },
-        # The name of the client's method.
-        {"delete": remove},
+        [with_settings(create), with_settings(configure), ls, describe, rm, *messages.COMMANDS, *actions.COMMANDS],
+        delete=rm,
     )
 
 
@@ -64,24 +56,28 @@ def configure(name: MailboxArgument, *, settings: MailboxSettings, server: Serve
     print_records([_full(configured)], output)
 
 
-def list_mailboxes(
-    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
+def ls(
+    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", autocompletion=mailbox_names)] = "",
     *,
     names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
+    watch: Watch,
     server: Server,
     output: OutputOption = None,
 ) -> None:
     """List mailboxes by name."""
-    mailboxes = server.ask(lambda client: client.mailboxes.list(prefix))
-    print_listed([_summary(mailbox) for mailbox in mailboxes], output, names_only=names_only)
+
+    def look() -> list[Record]:
+        return [_summary(mailbox) for mailbox in server.ask(lambda client: client.mailboxes.list(prefix))]
+
+    watch.show(look, output, names_only=names_only)
 
 
-def describe(names: NamesArgument, server: Server, output: OutputOption = None) -> None:
+def describe(names: NamesArgument, *, watch: Watch, server: Server, output: OutputOption = None) -> None:
     """Describe mailboxes: their settings and the numbers of their messages."""
-    print_records([_full(mailbox) for mailbox in _described(server, names)], output)
+    watch.show(lambda: [_full(mailbox) for mailbox in _described(server, names)], output)
 
 
-def remove(
+def rm(
     names: NamesArgument,
     *,
     yes: YesOption = False,
@@ -102,10 +98,7 @@ def remove(
 
 
 def _described(server: Server, names: list[str]) -> list[MailboxDescription]:
-    async def described(client: AsyncClient) -> list[MailboxDescription]:
-        return [await client.mailboxes.describe(name) for name in names]
-
-    return server.ask(described)
+    return server.ask_each(names, lambda client, name: client.mailboxes.describe(name))
 
 
 def _summary(mailbox: MailboxDescription) -> Record:
@@ -114,7 +107,7 @@ def _summary(mailbox: MailboxDescription) -> Record:
         "lease_ms": mailbox.settings.lease_ms,
         "max_deliveries": mailbox.settings.max_deliveries,
         "dead_letter": mailbox.settings.dead_letter,
-        "created": _iso(mailbox.created_time_ms),
+        "created": iso_of_ms(mailbox.created_time_ms),
         "channel": mailbox.channel,
     }
 
@@ -124,10 +117,6 @@ def _full(mailbox: MailboxDescription) -> Record:
     counts = {} if mailbox.counts is None else asdict(mailbox.counts)
     settings = asdict(mailbox.settings) | {"backoff_ms": list(mailbox.settings.backoff_ms or ())}
     origin = {
-        "channel": mailbox.channel, "revision": mailbox.revision, "created": _iso(mailbox.created_time_ms)
+        "channel": mailbox.channel, "revision": mailbox.revision, "created": iso_of_ms(mailbox.created_time_ms)
     }  # fmt: skip
     return {"name": mailbox.name, **counts, **settings, **origin}
-
-
-def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")

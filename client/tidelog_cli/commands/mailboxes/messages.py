@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -16,17 +16,17 @@ from tidelog_cli.commands.append import InputOption, opened_input
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.commands.mailboxes.arguments import MailboxArgument, parse_ids, parse_time
 from tidelog_cli.commands.mailboxes.records import (
-    MessageDecoder,
     delivery_record,
     header_record,
+    message_decoder,
     peeked_record,
     print_messages,
 )
-from tidelog_cli.commands.positions import parse_duration
 from tidelog_cli.connection import PatientServer, Server, connected
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, decoded
-from tidelog_cli.output.framing import Framing, json_in
+from tidelog_cli.options.positions import pairs_of, parse_duration
+from tidelog_cli.output.framing import Decoder, Framing, json_in
 from tidelog_cli.output.progress import Progress
 from tidelog_cli.output.records import (
     NoProgressOption,
@@ -48,37 +48,29 @@ DelayOption = Annotated[
     str | None,
     typer.Option("--delay", help="Delay until the message is available, e.g. 10s. Default: the mailbox's."),
 ]
-AfterIdOption = Annotated[
-    str | None, typer.Option("--after-id", help="Id of the last message of the previous page.", show_default=False)
-]
+AfterIdOption = Annotated[str | None, typer.Option("--after-id", help="Id of the last message of the previous page.")]
 
 
 def send(
     name: MailboxArgument,
     *,
     input_path: InputOption = STANDARD_INPUT,
-    body: Annotated[
-        str | None, typer.Option("--body", "-b", help="Send this text as the only message.", show_default=False)
-    ] = None,
+    body: Annotated[str | None, typer.Option("--body", "-b", help="Send this text as the only message.")] = None,
     framing: Annotated[Framing, typer.Option(help="Framing of messages in the input.")] = Framing.LINES,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.", show_default=False),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable."),
     ] = None,
     delay: DelayOption = None,
     due: Annotated[
         str | None,
-        typer.Option(help="Time from which the messages are available, e.g. 2026-01-31T12:00Z.", show_default=False),
+        typer.Option(help="Time from which the messages are available, e.g. 2026-01-31T12:00Z."),
     ] = None,
     priority: Annotated[int, typer.Option(min=0, max=255, help="Greater priorities are delivered first.")] = 0,
-    group: Annotated[
-        str, typer.Option(help="Group: its messages are delivered one at a time.", show_default=False)
-    ] = "",
+    group: Annotated[str, typer.Option(help="Group: its messages are delivered one at a time.")] = "",
     dedup_key: Annotated[
         str,
-        typer.Option(
-            help="The message is not added if the mailbox remembers this key; for one message.", show_default=False
-        ),
+        typer.Option(help="The message is not added if the mailbox remembers this key; for one message."),
     ] = "",
     ttl: Annotated[
         str | None, typer.Option(help="Age at which the messages expire; 0s for never. Default: the mailbox's.")
@@ -96,11 +88,11 @@ def send(
     """
     _check_combination(body, input_path, framing, dedup_key, delay=delay, due=due)
     template = OutgoingMessage(
-        b"", _headers(header or ()), None if delay is None else parse_duration(delay),
+        b"", pairs_of(header or (), "header", "NAME=VALUE", "name"), None if delay is None else parse_duration(delay),
         None if due is None else parse_time(due), priority, group, dedup_key,
         None if ttl is None else parse_duration(ttl),
     )  # fmt: skip
-    job = _Sending(name, MessageDecoder(framing, lambda content: _with_body(template, content)))
+    job = _Sending(name, message_decoder(framing, lambda content: replace(template, body=content)))
     progress = Progress("sending", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
 
     async def command() -> Record:
@@ -111,7 +103,7 @@ def send(
                 await client.mailboxes.describe(name)
                 with progress:
                     if body is not None:
-                        await job.send(mailbox, [_with_body(template, body.encode())], progress)
+                        await job.send(mailbox, [replace(template, body=body.encode())], progress)
                     else:
                         await job.send_input(mailbox, input_path, progress)
                 return job.record()
@@ -189,7 +181,6 @@ def ack(
             metavar="LOCK_ID...",
             help="Lock ids of deliveries, 40 hexadecimal digits each; - to read them from standard input, one per line "
             "or in the output of `fetch`.",
-            show_default=False,
         ),
     ],
     *,
@@ -223,9 +214,7 @@ def headers(
     *,
     after: Annotated[
         str | None,
-        typer.Option(
-            help="List messages received after this time, e.g. -24h or 2026-01-31T12:00Z.", show_default=False
-        ),
+        typer.Option(help="List messages received after this time, e.g. -24h or 2026-01-31T12:00Z."),
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=1_000, help="Maximum number of messages.")] = 100,
     after_id: AfterIdOption = None,
@@ -242,12 +231,10 @@ def headers(
 def peek(
     name: MailboxArgument,
     *,
-    state: Annotated[
-        str | None, typer.Option(help=f"Only messages in this state: {', '.join(_STATES)}.", show_default=False)
-    ] = None,
+    state: Annotated[str | None, typer.Option(help=f"Only messages in this state: {', '.join(_STATES)}.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, help="Maximum number of messages.")] = 10,
     after_id: AfterIdOption = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="Only this message.", show_default=False)] = None,
+    message_id: Annotated[str | None, typer.Option("--id", help="Only this message.")] = None,
     server: Server,
     output: OutputOption = None,
 ) -> None:
@@ -275,7 +262,7 @@ class _Sending:
     """
 
     name: str
-    decoder: MessageDecoder
+    decoder: Decoder[OutgoingMessage]
     messages: int = 0
     duplicates: int = 0
     size_bytes: int = 0
@@ -286,9 +273,10 @@ class _Sending:
     async def send_input(self, mailbox: AsyncMailbox, path: str, progress: Progress) -> None:
         """Send the messages of an input as they arrive."""
         with opened_input(path) as descriptor:
+            progress.through(descriptor)
             async for chunk in read_chunks(descriptor):
                 await self.send(mailbox, self.decoder.feed(chunk), progress)
-        await self.send(mailbox, self.decoder.finish(), progress)
+            await self.send(mailbox, self.decoder.finish(), progress)
 
     async def send(self, mailbox: AsyncMailbox, messages: Sequence[OutgoingMessage], progress: Progress) -> None:
         """Send messages, in batches that are each added wholly or not at all."""
@@ -330,24 +318,6 @@ def _batches(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]
     return batches
 
 
-def _with_body(template: OutgoingMessage, body: bytes) -> OutgoingMessage:
-    return OutgoingMessage(
-        body, template.headers, template.delay, template.due, template.priority, template.group, template.dedup_key,
-        template.ttl,
-    )  # fmt: skip
-
-
-def _headers(texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or name in found:
-            wrong = f"'{name}' is given twice" if separator else f"invalid header '{text}'"
-            raise CommandError(f"{wrong}: expected NAME=VALUE, once for each name", ExitCode.USAGE)
-        found[name] = value
-    return found
-
-
 def _id(text: str | None) -> int:
     return parse_ids([text])[0] if text is not None else 0
 
@@ -356,13 +326,12 @@ def _locks(texts: Sequence[str]) -> list[bytes]:
     """Return locks; ``-`` stands for those on standard input: lines with lock ids, or with objects of JSON."""
     locks: list[bytes] = []
     for text in texts:
-        locks += _locks_of_input() if text == STANDARD_INPUT else [_lock(text)]
+        if text == STANDARD_INPUT:
+            lines = enumerate(decoded(sys.stdin.buffer.read(), "the input").split("\n"), 1)
+            locks += [_lock_in(line, number) for number, line in lines if line.strip()]
+        else:
+            locks.append(_lock(text))
     return locks
-
-
-def _locks_of_input() -> list[bytes]:
-    lines = enumerate(decoded(sys.stdin.buffer.read(), "the input").split("\n"), 1)
-    return [_lock_in(line, number) for number, line in lines if line.strip()]
 
 
 def _lock_in(line: str, number: int) -> bytes:
@@ -383,5 +352,5 @@ def _lock(text: str, where: str = "") -> bytes:
     return lock
 
 
-COMMANDS: Final = {command.__name__: command for command in (send, fetch, ack, headers, peek)}
+COMMANDS: Final = (send, fetch, ack, headers, peek)
 """Commands of the group ``tidelog mailbox``."""

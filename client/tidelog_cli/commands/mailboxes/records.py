@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tidelog import DeadLetter, Message, MessageHeader, OutgoingMessage, PeekedMessage
-from tidelog.json_text import json_text
+from tidelog import DeadLetter, MessageHeader, OutgoingMessage, PeekedMessage
 from tidelog.mailboxes.deliveries import DeliveryFields
-from tidelog_cli.exit_codes import CommandError, ExitCode
-from tidelog_cli.output.escapes import say, say_bytes, shown
-from tidelog_cli.output.framing import Framing, bytes_of_json, decoder_of, json_in, json_of_bytes
-from tidelog_cli.output.records import Output, Record, chosen_output, print_records
+from tidelog_cli.output.escapes import say_bytes, shown
+from tidelog_cli.output.framing import Decoder, Framing, JsonLines, bytes_of_json, decoder_of, json_of_bytes
+from tidelog_cli.output.records import Output, Record, chosen_output, cut, print_records
 
 _FIELDS: Final = frozenset({"body", "body_base64", "headers", "priority", "group", "dedup_key", "delay_ms", "ttl_ms"})
 # Fields that `fetch` and `peek` print and `send` ignores: a message that they printed can be sent again.
@@ -29,16 +27,11 @@ def print_messages(messages: Sequence[tuple[Record, bytes]], output: Output | No
         case Output.TEXT:
             say_bytes(b"".join(body + b"\n" for _, body in messages))
         case Output.TABLE:
-            print_records([{**record, "body": _cut(shown(body))} for record, body in messages], Output.TABLE)
-        case Output.JSON:
-            say(json_text([{**record, **json_of_bytes("body", body)} for record, body in messages], indent=2))
-        case Output.JSONL:
-            for record, body in messages:
-                say(json_text({**record, **json_of_bytes("body", body)}))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _BODY_COLUMNS else text[: _BODY_COLUMNS - 1] + "…"
+            print_records([{**record, "body": cut(shown(body), _BODY_COLUMNS)} for record, body in messages], output)
+        case Output.WIDE:
+            print_records([{**record, "body": shown(body)} for record, body in messages], output)
+        case _:
+            print_records([{**record, **json_of_bytes("body", body)} for record, body in messages], output)
 
 
 def delivery_record(delivery: DeliveryFields) -> Record:
@@ -95,42 +88,25 @@ def _dead_letter(letter: DeadLetter | None) -> Record | None:
     return None if letter is None else {**letter._asdict(), "id": str(letter.id)}
 
 
-class MessageDecoder:
-    """Decodes a stream into messages for a mailbox. Chunk boundaries are arbitrary."""
+class _Bodies:
+    """Decodes a stream into messages for a mailbox, whose bodies are all that it has."""
 
     def __init__(self, framing: Framing, make: Callable[[bytes], OutgoingMessage]) -> None:
-        """Create the decoder; ``make`` returns the message for a body, which is a template for lines of JSON."""
         self._make = make
-        self._has_json = framing is Framing.JSONL
-        self._decoder = decoder_of(Framing.LINES if self._has_json else framing)
-        self._count = 0
+        self._decoder = decoder_of(framing)
 
     def feed(self, chunk: bytes) -> list[OutgoingMessage]:
-        """Return the messages that ``chunk`` completes. Raises CommandError."""
-        return self._messages(self._decoder.feed(chunk))
+        return [self._make(each.payload) for each in self._decoder.feed(chunk)]
 
     def finish(self) -> list[OutgoingMessage]:
-        """Return the messages that the end of the stream completes. Raises CommandError."""
-        return self._messages(self._decoder.finish())
+        return [self._make(each.payload) for each in self._decoder.finish()]
 
-    def _messages(self, several: Sequence[Message]) -> list[OutgoingMessage]:
-        if not self._has_json:
-            return [self._make(each.payload) for each in several]
-        messages = []
-        for each in several:
-            self._count += 1
-            if each.payload.strip():
-                messages.append(self._of_json(each.payload))
-        return messages
 
-    def _of_json(self, line: bytes) -> OutgoingMessage:
-        fields = json_in(line, self._count)
-        try:
-            if not isinstance(fields, dict):
-                raise ValueError("it is not a JSON object")
-            return message_of_json(fields, self._make(b""))
-        except ValueError as error:
-            raise CommandError(f"line {self._count} of the input: {error}", ExitCode.USAGE) from error
+def message_decoder(framing: Framing, make: Callable[[bytes], OutgoingMessage]) -> Decoder[OutgoingMessage]:
+    """Return a decoder; ``make`` returns the message for a body, which is a template for lines of JSON."""
+    if framing is Framing.JSONL:
+        return JsonLines(lambda fields: message_of_json(fields, make(b"")), ": it is not a JSON object")
+    return _Bodies(framing, make)
 
 
 def message_of_json(fields: Mapping[str, Any], template: OutgoingMessage) -> OutgoingMessage:

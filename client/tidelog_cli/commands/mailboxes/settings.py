@@ -10,9 +10,9 @@ import typer
 
 from tidelog import MailboxSettings
 from tidelog.admin.channel_types import parse_size
-from tidelog_cli.commands.positions import parse_duration
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.option_groups import replaced
+from tidelog_cli.options.positions import parse_duration
 
 
 def _ms(text: str) -> int:
@@ -80,4 +80,4 @@ def _settings(**texts: Any) -> MailboxSettings:
 
 
 def _annotation(option: _Option) -> Any:
-    return Annotated[option.kind | None, typer.Option(option.name, help=option.text, show_default=False)]
+    return Annotated[option.kind | None, typer.Option(option.name, help=option.text)]

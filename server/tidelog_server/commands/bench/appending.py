@@ -1,4 +1,4 @@
-"""The appends that benchmarks measure: lists of payloads through the client, many in flight."""
+"""The appends that benchmarks measure: lists of messages through the client, many in flight."""
 
 import asyncio
 import itertools
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog import AsyncClient, AsyncTicket
+from tidelog import Appendable, AsyncClient, AsyncTicket
 from tidelog_server.commands.bench.payloads import payload_lists
 
 # Bytes that the producer counts per message in addition to its payload.
@@ -21,7 +21,7 @@ class Load:
     Attributes:
         messages: Total number of messages.
         per_batch: Messages per list, which the client encodes as one batch.
-        vchannels: Vchannels, assigned to the producers in turn.
+        vchannels: Vchannels, or channels, assigned to the producers in turn.
         producers: Number of concurrent producers on one client.
         idempotent: True to number the batches.
     """
@@ -46,29 +46,29 @@ class Timed:
     marks: Sequence[float]
 
 
-async def append_lists(client: AsyncClient, payloads: list[bytes], load: Load) -> Timed:
+async def append_lists(client: AsyncClient, messages: Sequence[Appendable], load: Load) -> Timed:
     """Append ``load``, and wait for all acknowledgements."""
     start = time.perf_counter()
     share = load.messages // load.producers
     marks = await asyncio.gather(
         *(
-            _produce(client, payloads, load.vchannels[number % len(load.vchannels)], share, load)
+            _produce(client, messages, load.vchannels[number % len(load.vchannels)], share, load)
             for number in range(load.producers)
         )
     )
     return Timed(time.perf_counter() - start, [mark - start for mark in marks[0]])
 
 
-async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load) -> tuple[float, list[float]]:
+async def append_singles(client: AsyncClient, messages: Sequence[Appendable], load: Load) -> tuple[float, list[float]]:
     """Append single messages, one at a time per producer; return the total seconds and those of each append."""
     durations: list[float] = []
 
     async def produce(number: int) -> None:
-        vchannel = client.vchannel(load.vchannels[number % len(load.vchannels)])
-        source = itertools.cycle(payloads)
+        name = load.vchannels[number % len(load.vchannels)]
+        source = itertools.cycle(messages)
         for _ in range(load.messages // load.producers):
             start = time.perf_counter()
-            await vchannel.append(next(source))
+            await client.append(name, next(source))
             durations.append(time.perf_counter() - start)
 
     start = time.perf_counter()
@@ -76,15 +76,18 @@ async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load)
     return time.perf_counter() - start, durations
 
 
-async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messages: int, load: Load) -> list[float]:
+async def _produce(
+    client: AsyncClient, messages: Sequence[Appendable], name: str, count: int, load: Load
+) -> list[float]:
     """Append lists through a producer; return the times at which each tenth was acknowledged."""
     marks: list[asyncio.Task[float]] = []
     per_batch = load.per_batch
-    batch_bytes = per_batch * (len(payloads[0]) + _OVERHEAD_BYTES)
-    lists = -(-messages // per_batch)
+    first = messages[0]
+    batch_bytes = per_batch * (len(first) + _OVERHEAD_BYTES if isinstance(first, bytes) else first.size_bytes)
+    lists = -(-count // per_batch)
     tenths = {max(1, round(lists * tenth / 10)) for tenth in range(1, 11)}
-    async with client.vchannel(name).producer(max_batch_bytes=batch_bytes, idempotent=load.idempotent) as producer:
-        for number, batch in enumerate(payload_lists(payloads, count=messages, per_batch=per_batch), start=1):
+    async with client.producer(name, max_batch_bytes=batch_bytes, idempotent=load.idempotent) as producer:
+        for number, batch in enumerate(payload_lists(messages, count=count, per_batch=per_batch), start=1):
             if number in tenths:
                 await producer.send_many(batch[:-1])
                 marks.append(asyncio.create_task(_acknowledged(await producer.send(batch[-1]))))

@@ -1,17 +1,20 @@
 """``tidelog bench``: each benchmark is compared with its floor and starts its own server."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from tidelog_cli.exit_codes import COMMON_CODES
+from tidelog_cli.option_groups import add_group
 from tidelog_server.commands.bench.common import (
     DEFAULT_BATCH_BYTES,
+    NO_ENGINE,
     BatchBytesOption,
     BatchMessagesOption,
     EndpointOption,
+    EngineOptions,
     FolderOption,
     JsonOption,
     MessagesOption,
@@ -20,6 +23,7 @@ from tidelog_server.commands.bench.common import (
     counted,
     per_batch_of,
     print_measured,
+    print_measurement,
     run_measurement,
     settings_for,
 )
@@ -27,6 +31,7 @@ from tidelog_server.commands.bench.report import Report
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
 
 if TYPE_CHECKING:
+    from tidelog_server.commands.bench.floors.engine_floor import EngineBench
     from tidelog_server.commands.bench.server_process import Target
 
 SINGLE_MESSAGES: Final = 100_000
@@ -34,14 +39,11 @@ SINGLE_MESSAGES: Final = 100_000
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        help="Measure Tidelog and compare it with the same work without Tidelog. The repository has more benchmarks: "
-        "see docs/performance.md there.",
+    text = (
+        "Measure Tidelog and compare it with the same work without Tidelog. The repository has more benchmarks: see "
+        "docs/performance.md there."
     )
-    for command in (append, latency, scan, mailbox):
-        group.command(epilog=COMMON_CODES)(command)
-    app.add_typer(group, name="bench")
+    add_group(app, "bench", text, (append, latency, scan, mailbox))
 
 
 def append(
@@ -58,12 +60,18 @@ def append(
     producers: Annotated[int, typer.Option(min=1, help="Number of concurrent producers.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="With --single: number of concurrent appends.")] = 64,
     single: Annotated[bool, typer.Option("--single", help="Append single messages, one at a time per task.")] = False,
-    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 1,
+    vchannels: Annotated[
+        int, typer.Option(min=1, help="Number of vchannels of the channel; several are compared with one of them.")
+    ] = 1,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Append messages with keys, which choose their vchannels.")
+    ] = False,
     durability: Annotated[Literal["sync", "os"], typer.Option(help="Acknowledge when on disk, or in the OS.")] = "sync",
     stalled_follower: Annotated[
         bool, typer.Option("--stalled-follower", help="Attach a following scan that does not read.")
     ] = False,
     endpoint: EndpointOption = None,
+    engine: EngineOptions = NO_ENGINE,
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
@@ -79,10 +87,19 @@ def append(
         durability=durability,
         is_single=single,
         has_stalled_follower=stalled_follower,
+        has_keys=keys,
     )
+    if (
+        chosen := engine.chosen(endpoint=endpoint, single=single, keys=keys, stalled_follower=stalled_follower)
+    ) is not None:
+        from tidelog_server.commands.bench.measures.engine import measure_append as measure
+
+        with _on_engine(*chosen, folder, size) as (log, target):
+            print_measurement(measure(target, log, settings), as_json=json)
+        return
     server_settings = {"storage.durability": durability, **settings_for(size)}
     with bench_target(endpoint, folder, server_settings) as (target, bench):
-        print_measured(lambda: run_measurement(measure_append(target, bench, settings)), as_json=json)
+        print_measurement(measure_append(target, bench, settings), as_json=json)
 
 
 def latency(
@@ -90,16 +107,24 @@ def latency(
     messages: MessagesOption = 4_000,
     size: SizeOption = 100,
     endpoint: EndpointOption = None,
+    engine: EngineOptions = NO_ENGINE,
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
     """Measure the latency of single synced appends, in microseconds."""
+    if (chosen := engine.chosen(endpoint=endpoint)) is not None:
+        from tidelog_server.commands.bench.measures.engine import measure_latency as measure
+
+        with (
+            _on_engine(*chosen, folder, size) as (log, target),
+            bench_target(None, folder, settings_for(size)) as (local, _),
+        ):
+            print_measurement(measure(target, local, log, messages=messages, size=size), as_json=json)
+        return
     from tidelog_server.commands.bench.measures.latency import measure_latency
 
     with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
-        print_measured(
-            lambda: run_measurement(measure_latency(target, bench, messages=messages, size=size)), as_json=json
-        )
+        print_measurement(measure_latency(target, bench, messages=messages, size=size), as_json=json)
 
 
 def scan(
@@ -109,6 +134,7 @@ def scan(
     batch_messages: BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
     batch_bytes: BatchBytesOption = DEFAULT_BATCH_BYTES,
     endpoint: EndpointOption = None,
+    engine: EngineOptions = NO_ENGINE,
     folder: FolderOption = Path(),
     json: JsonOption = False,
 ) -> None:
@@ -116,11 +142,28 @@ def scan(
     from tidelog_server.commands.bench.measures.scan import measure_scan
 
     per_batch = per_batch_of(size, batch_messages, batch_bytes)
+    if (chosen := engine.chosen(endpoint=endpoint)) is not None:
+        from tidelog_server.commands.bench.measures.engine import measure_scan as measure
+
+        with _on_engine(*chosen, folder, size) as (log, target):
+            print_measurement(measure(target, log, messages=messages, size=size, per_batch=per_batch), as_json=json)
+        return
     with bench_target(endpoint, folder, settings_for(size)) as (target, bench):
-        print_measured(
-            lambda: run_measurement(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
-            as_json=json,
-        )
+        print_measurement(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch), as_json=json)
+
+
+@contextmanager
+def _on_engine(
+    kind: str, settings: Mapping[str, str], folder: Path, size: int
+) -> Iterator[tuple["EngineBench", "Target"]]:
+    """Yield a log in an engine with its floor, and a server on the log."""
+    from tidelog_server.commands.bench.floors.engine_floor import EngineBench
+
+    with (
+        EngineBench.running(kind, settings) as bench,
+        bench_target(None, folder, {**settings_for(size), **bench.settings}) as (target, _),
+    ):
+        yield bench, target
 
 
 def mailbox(

@@ -4,14 +4,16 @@ import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from tidelog_cli.exit_codes import CommandError
+from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import local_path
+from tidelog_cli.option_groups import OptionGroup
 from tidelog_cli.output.progress import progress_line
 from tidelog_cli.output.records import show_progress
 from tidelog_server.commands.bench.report import Report, print_report
@@ -62,6 +64,11 @@ def run_measurement(measurement: Coroutine[None, None, _Result]) -> _Result:
     return connection.run(measurement)
 
 
+def print_measurement(measurement: Coroutine[None, None, Report | Iterable[Report]], *, as_json: bool) -> None:
+    """Run a measurement and print its reports. Raises as ``run_measurement``."""
+    print_measured(lambda: run_measurement(measurement), as_json=as_json)
+
+
 def per_batch_of(size: int, batch_messages: int, batch_bytes: int) -> int:
     """Return the number of messages of a batch that keeps both limits."""
     return max(1, min(batch_messages, batch_bytes // size))
@@ -77,6 +84,47 @@ def settings_for(size: int) -> dict[str, str]:
             "limits.max_in_flight_bytes_per_stream": str(max(8 << 20, 2 * size + (1 << 21))),
         }
     return limits
+
+
+@dataclass(frozen=True)
+class EngineOptions(OptionGroup):
+    """Options that choose an engine to measure."""
+
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure a new server whose log is in the Kafka at these addresses, against confluent-kafka alone.",
+            show_default=False,
+        ),
+    ] = None
+    kafka_options: Annotated[str, typer.Option(help="File of options for Kafka's client, as engine.options_file.")] = ""
+    pulsar: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure a new server whose log is in the Pulsar at this address, against pulsar-client alone.",
+            show_default=False,
+        ),
+    ] = None
+    pulsar_admin: Annotated[str, typer.Option(help="Address of its administration API, as engine.admin_url.")] = ""
+
+    def chosen(self, **alone: object) -> tuple[str, Mapping[str, str]] | None:
+        """Return the kind of the engine, and the settings that name it; the options ``alone`` exclude one."""
+        if self.kafka is not None and self.pulsar is not None:
+            raise CommandError("--kafka and --pulsar are both given: use one of them", ExitCode.USAGE)
+        if self.kafka is not None:
+            kind, settings = "kafka", {"engine.servers": self.kafka, "engine.options_file": self.kafka_options}
+        elif self.pulsar is not None:
+            kind, settings = "pulsar", {"engine.service_url": self.pulsar, "engine.admin_url": self.pulsar_admin}
+        else:
+            return None
+        if given := [name.replace("_", "-") for name, is_given in alone.items() if is_given]:
+            raise CommandError(
+                f"--kafka or --pulsar, and --{given[0]}, are both given: use one of them", ExitCode.USAGE
+            )
+        return kind, {name: value for name, value in settings.items() if value}
+
+
+NO_ENGINE: Final = EngineOptions()
 
 
 @contextmanager

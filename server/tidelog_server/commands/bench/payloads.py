@@ -3,22 +3,30 @@
 import itertools
 import os
 from array import array
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
+from tidelog import Message
 from tidelog.v1.message_pb2 import Columns
 
 DISTINCT: Final = 1_000
 
+_Message = TypeVar("_Message")
 
-def distinct_payloads(size_bytes: int) -> list[bytes]:
+
+def distinct_payloads(size_bytes: int, count: int = DISTINCT) -> list[bytes]:
     """Return different random payloads of ``size_bytes`` each."""
-    return [os.urandom(size_bytes) for _ in range(DISTINCT)]
+    return [os.urandom(size_bytes) for _ in range(count)]
 
 
-def payload_lists(payloads: list[bytes], *, count: int, per_batch: int) -> Iterator[list[bytes]]:
-    """Yield lists of ``per_batch`` payloads, in total ``count`` payloads; the last list may be shorter."""
-    source = itertools.cycle(payloads)
+def with_keys(payloads: list[bytes]) -> list[Message]:
+    """Return messages with these payloads, each with a key of its own."""
+    return [Message(payload, key=b"key-%d" % number) for number, payload in enumerate(payloads)]
+
+
+def payload_lists(messages: Sequence[_Message], *, count: int, per_batch: int) -> Iterator[list[_Message]]:
+    """Yield lists of ``per_batch`` messages or payloads, in total ``count``; the last list may be shorter."""
+    source = itertools.cycle(messages)
     while count > 0:
         size = min(count, per_batch)
         yield list(itertools.islice(source, size))

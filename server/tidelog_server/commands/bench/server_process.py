@@ -49,7 +49,7 @@ class Target:
 
 
 class ServerProcess:
-    """A running ``tidelog serve``."""
+    """A running ``tidelog serve``, the child ``process``."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ServerProcess:
         level = "error" if self._log is None else "info"
         with ExitStack() as stack:
             stderr = None if self._log is None else stack.enter_context(self._log.open("ab"))
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*self._wrapper, sys.executable, "-m", self._module, *self._flags, "--log.level", level],
                 stdout=subprocess.PIPE, stderr=stderr, env=child_environment(), start_new_session=True,
             )  # fmt: skip
@@ -96,8 +96,8 @@ class ServerProcess:
             ready = self._read_ready_line()
         except BaseException:
             # Ctrl-C included: the caller has nothing yet that it could stop.
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
             raise
         self.grpc, self.http = ready["grpc"], ready["http"]
         self._stopping = threading.Event()
@@ -111,41 +111,31 @@ class ServerProcess:
         Raises:
             CommandError: It did not exit with 0; its errors are on stderr.
         """
-        self._stopping.set()
-        self._sampler.join()
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        if self._process.returncode != ExitCode.OK:
-            raise CommandError(f"the server ended with exit code {self._process.returncode}, expected 0")
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_STOP_TIMEOUT_S)
+        self.kill()
+        if self.process.returncode != ExitCode.OK:
+            raise CommandError(f"the server ended with exit code {self.process.returncode}, expected 0")
 
     def kill(self) -> None:
         """Kill the process with SIGKILL and wait until it has ended. ``start`` recovers its data."""
         self._stopping.set()
         self._sampler.join()
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def exit_code(self) -> int | None:
-        """Return the exit code of the process; None while it runs."""
-        return self._process.poll()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def rss_bytes(self) -> int:
         """Return the current resident memory."""
-        rss_bytes = int(psutil.Process(self._process.pid).memory_info().rss)
+        rss_bytes = int(psutil.Process(self.process.pid).memory_info().rss)
         self._peak_rss_bytes = max(self._peak_rss_bytes, rss_bytes)
         return rss_bytes
 
     def cpu_s(self) -> float:
         """Return the CPU seconds, user and system, that the process has used since its start."""
-        times = psutil.Process(self._process.pid).cpu_times()
+        times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
     def metrics(self) -> Mapping[str, float]:
@@ -158,24 +148,24 @@ class ServerProcess:
         return self._peak_rss_bytes
 
     def _read_ready_line(self) -> dict[str, str]:
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         # Why a timer and not select: a killed process closes the pipe, which ends the read with an empty line.
-        timer = threading.Timer(_START_TIMEOUT_S, self._process.kill)
+        timer = threading.Timer(_START_TIMEOUT_S, self.process.kill)
         timer.start()
         try:
-            line = self._process.stdout.readline()
+            line = self.process.stdout.readline()
         finally:
             timer.cancel()
         if not line:
-            code = self._process.wait()
-            self._process.stdout.close()
+            code = self.process.wait()
+            self.process.stdout.close()
             raise CommandError(f"the server did not start (exit code {code})", ExitCode.UNAVAILABLE)
         ready: dict[str, str] = json.loads(line)
         assert ready["event"] == "ready"
         return ready
 
     def _sample_rss(self) -> None:
-        process = psutil.Process(self._process.pid)
+        process = psutil.Process(self.process.pid)
         while not self._stopping.wait(_SAMPLE_INTERVAL_S):
             try:
                 self._peak_rss_bytes = max(self._peak_rss_bytes, process.memory_info().rss)

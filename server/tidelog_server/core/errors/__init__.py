@@ -1,37 +1,7 @@
 """Domain errors: the class states what the caller can do, the effect whether the log may have changed.
 
-Each class names its wire reason, and ``rpc.status`` its gRPC code; a test proves that both are complete::
-
-    TidelogServerError
-    ├── InvalidRequestError
-    │   ├── InvalidNameError, EmptyBatchError, MessageTooLargeError, BatchTooLargeError
-    │   ├── MalformedColumnsError, ChecksumMismatchError, ReservedPropertyError
-    │   ├── MalformedRequestError, WalNameMismatchError
-    │   ├── LeaseTooLongError, BodyTooLargeError, InvalidDelayError
-    │   └── BroadcastVchannelUnknownError
-    ├── ChannelNotExistError, ChannelAlreadyExistsError
-    ├── BarrierNotReachedError
-    ├── LastTickMismatchError, FencingTokenMismatchError
-    ├── ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError, ProducerForgottenError
-    ├── TxnSequenceGapError, TxnSequenceReusedError, TransactionIncompleteError
-    ├── TransactionNotExistError, TransactionExpiredError, TransactionForeignError, InvalidTransactionStateError
-    ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
-    ├── AppVersionPassedError, AppCommitMismatchError, ApplicationForgottenError
-    ├── ResourceAcquiredError
-    ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
-    ├── GroupNotExistError, GroupAlreadyExistsError, GroupInUseError, GroupNotSubscribedError, GroupMemberFencedError
-    ├── GroupPositionMovedError, ConsumeForgottenError
-    ├── PositionTrimmedError, PositionBeyondEndError
-    ├── UnauthenticatedError, CredentialsExpiredError, PermissionDeniedError, TokenNotExistError, AuditFailedError
-    ├── RateLimitRejectedError, DiskFullError
-    ├── JournalRevisionMismatchError
-    ├── MailboxNotExistError, MailboxAlreadyExistsError, MailboxInUseError, MailboxFullError, DeadLetterCycleError
-    ├── LockUnknownError, LockExpiredError, AlreadyAcknowledgedError
-    ├── CheckpointUnsupportedError, CheckpointNotExistError, CheckpointFailedError
-    ├── ShutdownError
-    ├── StorageFailedError, StorageUnreadableError
-    ├── DataLossError
-    └── InnerError
+Each class names its reason in ``error.proto``, which declares the status code, and has the values and the text.
+``docs/reference/errors.md`` lists the reasons.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Errors of authentication and permissions; part of the tree in ``core.errors``."""
+"""Errors of authentication and permissions."""
 
 from collections.abc import Sequence
 

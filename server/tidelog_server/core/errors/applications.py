@@ -1,4 +1,4 @@
-"""Errors of application commits; part of the tree in ``core.errors``."""
+"""Errors of application commits."""
 
 from tidelog_server.core.errors import TidelogServerError
 

@@ -1,4 +1,4 @@
-"""Errors of a cluster: ownership, and unavailable metadata; part of the tree in ``core.errors``."""
+"""Errors of a cluster: ownership, and unavailable metadata."""
 
 from tidelog_server.core.errors import Effect, StorageFailedError, TidelogServerError
 
@@ -24,26 +24,60 @@ class MetadataUnavailableError(TidelogServerError, reason="METADATA_UNAVAILABLE"
 
 
 class OwnershipLostError(TidelogServerError, reason="OWNERSHIP_LOST"):
-    """The node's lease expired, so it no longer serves its channels. It registers again automatically.
+    """The node no longer serves its channels: its lease expired, or it has lost its log in an engine.
 
-    An append in flight at that moment has an unknown effect: it may be in the log once the node is back.
+    In a cluster it registers again automatically. An append in flight at that moment has an unknown effect: it may be
+    in the log once the node is back. ``is_claimed`` means that another process has claimed the log.
     """
 
-    def __init__(self, node_id: str, *, effect: Effect = Effect.NONE) -> None:
+    def __init__(
+        self, node_id: str, *, effect: Effect = Effect.NONE, message: str = "", is_claimed: bool = False
+    ) -> None:
         super().__init__(
-            f"the lease of node '{node_id}' expired, so it serves none of its channels until it has a new one: retry "
-            "shortly; if this persists, check the node and its connection to etcd",
+            message
+            or f"the lease of node '{node_id}' expired, so it serves none of its channels until it has a new one: "
+            "retry shortly; if this persists, check the node and its connection to etcd",
             node_id=node_id,
         )
         self.effect = effect
+        self.is_claimed = is_claimed
+
+    @classmethod
+    def by_claim(cls, log: str, term: int) -> "OwnershipLostError":
+        """Return the error of a process whose log another process has claimed in ``term``."""
+        return cls(
+            log,
+            message=f"another process has claimed the log '{log}', in term {term}: this one serves none of its "
+            "channels any more; send the request to that process",
+            is_claimed=True,
+        )
+
+    @classmethod
+    def by_unknown_record(cls, log: str, cause: str) -> "OwnershipLostError":
+        """Return the error of a process that does not learn whether the log has a record of it.
+
+        The log has to be claimed again, by any process: that cuts the record off, or finds it.
+        """
+        return cls(
+            log,
+            message=f"it is unknown whether the log '{log}' has a record of this process ({cause}): it serves none of "
+            "its channels until the log is claimed again",
+        )
 
     def with_effect(self, effect: Effect) -> "OwnershipLostError":
         """Return a copy with another effect."""
-        return OwnershipLostError(self.values["node_id"], effect=effect)
+        return OwnershipLostError(
+            self.values["node_id"], effect=effect, message=self.message, is_claimed=self.is_claimed
+        )
 
 
 LogFailure = StorageFailedError | OwnershipLostError
 """Why a log has stopped."""
+
+
+def cause_of(failure: LogFailure) -> str:
+    """Return why a log has stopped, without advice."""
+    return str(failure.values["cause"]) if isinstance(failure, StorageFailedError) else failure.message
 
 
 class NotOwnerError(TidelogServerError, reason="NOT_OWNER"):

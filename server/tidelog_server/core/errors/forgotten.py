@@ -1,4 +1,4 @@
-"""Errors about names whose state may have been evicted from a table; part of the tree in ``core.errors``."""
+"""Errors about names whose state may have been evicted from a table."""
 
 from tidelog_server.core.errors import Effect, TidelogServerError
 

@@ -1,4 +1,4 @@
-"""Errors of consumer groups; part of the tree in ``core.errors``."""
+"""Errors of consumer groups."""
 
 from tidelog_server.core.errors import TidelogServerError
 

@@ -1,4 +1,4 @@
-"""Errors of journals; part of the tree in ``core.errors``."""
+"""Errors of journals."""
 
 from tidelog_server.core.errors import TidelogServerError
 

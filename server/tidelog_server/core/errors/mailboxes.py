@@ -1,4 +1,4 @@
-"""Errors of mailboxes; part of the tree in ``core.errors``."""
+"""Errors of mailboxes."""
 
 import shlex
 

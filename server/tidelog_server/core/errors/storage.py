@@ -1,4 +1,4 @@
-"""Errors of reading the store that do not prove data loss, and of checkpoints; part of the tree in ``core.errors``."""
+"""Errors of reading the store that do not prove data loss, and of checkpoints."""
 
 from tidelog_server.core.errors import TidelogServerError
 
@@ -21,13 +21,28 @@ class StorageUnreadableError(TidelogServerError, reason="STORAGE_UNREADABLE"):
         self.errno = errno
 
 
+class LogSilentError(TidelogServerError, reason="LOG_SILENT"):
+    """The engine of the log does not confirm writes, so nothing is changed meanwhile. Nothing happened."""
+
+    def __init__(self, silent_s: float) -> None:
+        super().__init__(
+            f"the engine of the log has not confirmed a write for {silent_s:.0f} s, so changes are refused until it "
+            "does; reads continue: retry later; if this persists, check its brokers and the connection to them",
+            cause=f"no confirmation for {silent_s:.0f} s",
+        )
+
+
 class CheckpointUnsupportedError(TidelogServerError, reason="CHECKPOINT_UNSUPPORTED"):
     """The node cannot make checkpoints: its log or its metadata is not in a data folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: str = "") -> None:
+        """``engine`` is the kind of the engine that has the log, such as ``kafka``; empty without one."""
         super().__init__(
-            "this server cannot make checkpoints: its log or its metadata is not in a data folder; checkpoints need "
-            "storage.kind = rocksdb and metadata.kind = embedded"
+            f"this server cannot make checkpoints: its log is in {engine}, and its data folder is a view; `tidelog "
+            "engine export` makes a data folder of the log, on which backups work"
+            if engine
+            else "this server cannot make checkpoints: its log or its metadata is not in a data folder; checkpoints "
+            "need storage.kind = rocksdb and metadata.kind = embedded"
         )
 
 

@@ -8,22 +8,28 @@ A reader with many followers that wait is a crowd. Each of them costs the event 
 one, so crowds use time that the event loop has left: their turns also become fewer while it is busy, return more
 slowly, and fall lower. Beside appends it counts as busy at half of its time, because each append passes through it
 several times and waits there for the turns before it, also on a loop with time left.
+
+Calls that look at many things, such as lists, take turns too. They do not wait behind the followers of their caller: a
+crowd may wait for seconds, and a call takes many turns, one after the other.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from time import thread_time
-from typing import Final
+from typing import Final, NamedTuple
 
-from tidelog_server.core.limits import (
-    FOLLOW_CROWD,
-    FOLLOW_TICK_S,
-    FOLLOW_TURN_BYTES,
-    FOLLOW_TURN_ENTRIES,
-    MAX_FOLLOW_TURNS_PER_TICK,
-    MIN_CROWD_TURNS_PER_TICK,
-    MIN_FOLLOW_TURNS_PER_TICK,
-)
+from tidelog_server.core.limits import KIB
+
+# Turns of all following scans per tick, about 0.2 ms each: the maximum while the event loop is on time, the minimum
+# while it is late.
+FOLLOW_TICK_S: Final = 0.002
+FOLLOW_TURN_BYTES: Final = 16 * KIB
+FOLLOW_TURN_ENTRIES: Final = 16
+MAX_FOLLOW_TURNS_PER_TICK: Final = 8
+MIN_FOLLOW_TURNS_PER_TICK: Final = 1
+# Followers of one reader that wait for a turn. Above it, turns are granted at the pace of crowds.
+FOLLOW_CROWD: Final = 16
+MIN_CROWD_TURNS_PER_TICK: Final = 0.25
 
 # The event loop counts as late when a timer is later than this.
 _LATE_S: Final = 0.002
@@ -37,6 +43,13 @@ _BUSY_WEIGHT: Final = 1 / 25
 # What a tick on time adds to the turns of the following ticks.
 _STEP: Final = 1.0
 _CROWD_STEP: Final = 1 / 32
+
+
+class _Queue(NamedTuple):
+    """What waits together: the followers of a reader, or its calls."""
+
+    reader: str
+    is_of_calls: bool
 
 
 class _Pace:
@@ -74,7 +87,7 @@ class FollowTurns:
     def __init__(self) -> None:
         self._pace = _Pace(MIN_FOLLOW_TURNS_PER_TICK, _STEP)
         self._crowds_pace = _Pace(MIN_CROWD_TURNS_PER_TICK, _CROWD_STEP)
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting: OrderedDict[_Queue, deque[asyncio.Future[None]]] = OrderedDict()
         self._due_s: float | None = None
         self._is_used = False
         self._busy_share = 0.0
@@ -82,8 +95,8 @@ class FollowTurns:
         self._commits_share = 0.0
         self._used_s = self._seen_s = 0.0
 
-    async def next(self, reader: str) -> None:
-        """Wait for a turn of ``reader``."""
+    async def next(self, reader: str, *, is_call: bool = False) -> None:
+        """Wait for a turn of ``reader``; ``is_call`` for one of its calls, which alternate with its followers."""
         self._is_used = True
         if self._due_s is None:
             self._refill()
@@ -92,22 +105,21 @@ class FollowTurns:
             self._pace.left -= 1
             return
         turn = asyncio.get_running_loop().create_future()
-        queue = self._waiting.get(reader)
-        if queue is None:
-            queue = self._waiting[reader] = deque()
-        queue.append(turn)
+        self._waiting.setdefault(_Queue(reader, is_call), deque()).append(turn)
         await turn
 
     def charge(self, reader: str, size_bytes: int, entries: int) -> None:
         """Charge for the data that a turn delivers: a large delivery counts as several turns."""
-        self._pace_of(reader).left -= size_bytes // FOLLOW_TURN_BYTES + entries // FOLLOW_TURN_ENTRIES
+        self._pace_of(_Queue(reader, is_of_calls=False)).left -= (
+            size_bytes // FOLLOW_TURN_BYTES + entries // FOLLOW_TURN_ENTRIES
+        )
 
     def note_commit(self) -> None:
         """Note that appends were committed: crowds leave them half of the event loop's time."""
         self._has_commits = True
 
-    def _pace_of(self, reader: str) -> _Pace:
-        return self._crowds_pace if len(self._waiting.get(reader, ())) > FOLLOW_CROWD else self._pace
+    def _pace_of(self, queue: _Queue) -> _Pace:
+        return self._crowds_pace if len(self._waiting.get(queue, ())) > FOLLOW_CROWD else self._pace
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._due_s is not None
@@ -137,16 +149,16 @@ class FollowTurns:
         self._crowds_pace.refill()
 
     def _give_one(self) -> bool:
-        """Grant a turn to the reader at the front, if its pace allows one, and move that reader to the end."""
-        reader = next(iter(self._waiting))
-        pace = self._pace_of(reader)
-        self._waiting.move_to_end(reader)
+        """Grant a turn to the queue at the front, if its pace allows one, and move that queue to the end."""
+        queue = next(iter(self._waiting))
+        pace = self._pace_of(queue)
+        self._waiting.move_to_end(queue)
         if pace.left < 1:
             return False
-        queue = self._waiting[reader]
-        turn = queue.popleft()
-        if not queue:
-            del self._waiting[reader]
+        turns = self._waiting[queue]
+        turn = turns.popleft()
+        if not turns:
+            del self._waiting[queue]
         if not turn.done():
             pace.left -= 1
             turn.set_result(None)

@@ -9,7 +9,7 @@ from typing import Final
 
 from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError
-from tidelog_server.core.limits import MAX_EDGE_HEADERS, MAX_SPLITS
+from tidelog_server.core.limits import MAX_SPLITS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
 from tidelog_server.log.scan.positions import check_position
@@ -23,7 +23,10 @@ from tidelog_server.log.scan.splits import (
     join,
     merged,
 )
-from tidelog_server.storage.log_store import Chunk
+from tidelog_server.storage.format.codec import ChunkRow
+
+# Headers that a plan reads from chunks at the edges of its range, to count exactly: about 150 ms.
+MAX_EDGE_HEADERS: Final = 65_536
 
 _POLL_S: Final = 0.002
 _PAGE_HEADERS: Final = 1_024
@@ -137,12 +140,12 @@ class _Divide:
                 )
         return Tick(end_tick), splits
 
-    def _ranges_of_chunks(self) -> list[tuple[int, int, Sequence[Chunk]]]:
+    def _ranges_of_chunks(self) -> list[tuple[int, int, Sequence[ChunkRow]]]:
         """Return each vchannel's beginning, its end according to the vchannel's transactions, and its chunks.
 
         The smallest end applies to all: only messages of the transaction that contains it have ticks there.
         """
-        ranges: list[tuple[int, int, Sequence[Chunk]]] = []
+        ranges: list[tuple[int, int, Sequence[ChunkRow]]] = []
         for vchannel_id, (begin_tick, end_tick) in zip(self.vchannel_ids, self.ranges, strict=True):
             chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
             end = end_tick
@@ -161,7 +164,7 @@ class _Divide:
             return end_tick
         return last.txn.first_tick
 
-    def _extents(self, ranges: Sequence[tuple[int, int, Sequence[Chunk]]], end_tick: int) -> list[list[Extent]]:
+    def _extents(self, ranges: Sequence[tuple[int, int, Sequence[ChunkRow]]], end_tick: int) -> list[list[Extent]]:
         """Return the extents of each vchannel from its beginning to ``end_tick``: chunks, or parts of them.
 
         A chunk at the edge of the range is counted by its headers. After MAX_EDGE_HEADERS headers, its part is

@@ -10,13 +10,16 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import (
-    READ_MEMORY_WITHIN_S,
-    READER_PART,
-    SCAN_PART,
-    SMALL_PAGE_BYTES,
-)
+from tidelog_server.core.limits import KIB
 from tidelog_server.log.scan.follow_turns import FollowTurns
+
+# Memory for responses that clients have not read. A reader (a principal, or an address without authentication) has at
+# most 1/READER_PART of the memory that other readers leave free; a scan 1/SCAN_PART of its reader's free memory. A scan
+# always gets SMALL_PAGE_BYTES. A scan that waits READ_MEMORY_WITHIN_S for memory is ended.
+READER_PART: Final = 3
+SCAN_PART: Final = 8
+SMALL_PAGE_BYTES: Final = 64 * KIB
+READ_MEMORY_WITHIN_S: Final = 30.0
 
 # Pages that a scan reads while it writes one: one reader thread waits for the disk while another checks and copies.
 PAGES_AHEAD: Final = 2

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
@@ -12,9 +12,10 @@ from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
 from tidelog_server.core.errors import PositionTrimmedError
 from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
-from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog
+from tidelog_server.log.channel_log import ChannelLog, LogContext, VchannelLog, grown_since
 from tidelog_server.log.scan.positions import check_not_trimmed
 from tidelog_server.log.scan.read_budget import PAGES_AHEAD, ReadMemory
+from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import VchannelTail
 
@@ -66,15 +67,18 @@ class Page:
         pieces: Pieces in tick order.
         watermark: No later page has a tick at or below it; NO_TICK if not reported.
         is_caught_up: True if everything durable in the scan's range has been delivered.
+        grown: Number of vchannels of the channels that have more than the scan; then this page, without pieces, is the
+            last one.
     """
 
     pieces: list[Piece]
     watermark: Tick
     is_caught_up: bool
+    grown: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanParameters:
     """Parameters of a scan.
 
     Attributes:
@@ -87,6 +91,8 @@ class ScanPlan:
         max_page_bytes: Bytes of columns at which a page ends.
         watermark_interval_s: Maximum interval between watermarks of a following scan.
         reads_ahead: False if the caller is likely to leave the scan before its end: no page is read before it asks.
+        whole_channels: Channels of which the sources are all vchannels, with their number: the scan ends if they have
+            more.
     """
 
     ends_at_durable: bool
@@ -97,6 +103,7 @@ class ScanPlan:
     cuts_transactions: bool = False
     broadcast_types: frozenset[int] | None = None
     reads_ahead: bool = True
+    whole_channels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -155,7 +162,7 @@ class Scanner:
         readers: Executor,
         metrics: Metrics,
         sources: Sequence[ScanSource],
-        plan: ScanPlan,
+        plan: ScanParameters,
         *,
         memory: ReadMemory,
     ) -> None:
@@ -211,17 +218,20 @@ class Scanner:
         plan = self._plan
         horizon = self._horizon()
         has_begun = False
-        for source in self._sources:
-            if plan.ends_at_durable:
-                source.end_tick = source.vchannel.durable_tick + 1
-            elif plan.end_tick is not None:
-                source.end_tick = plan.end_tick
+        self._set_ends()
+        grown = self._grown()
         while True:
             if not plan.ends_at_durable:
                 self._follow()
                 previous, horizon = horizon, self._horizon()
                 # INV-2: a reported watermark holds for all later pages.
                 assert previous <= horizon
+                # Ordering: in one step with the horizon. Vchannels that are added later have greater ticks only, so
+                # everything that was reported before holds for them, too.
+                grown = self._grown()
+            if grown:
+                yield Page([], NO_TICK, is_caught_up=False, grown=grown)
+                return
             last: list[Piece] = []
             last_bytes = 0
             async for page, is_last, size_bytes in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
@@ -241,6 +251,7 @@ class Scanner:
                     await self._memory.next_page_turn()
             # The last page carries the watermark: a follower that keeps up gets one response per group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
+            hit(Failpoint.SCAN_WATERMARK_READ)
             yield Page(last, self._watermark_to_report(horizon), is_caught_up=is_ended or self._is_caught_up())
             del last
             self._memory.give_back(last_bytes)
@@ -248,6 +259,17 @@ class Scanner:
                 return
             await self._wait(horizon)
             await self._memory.next_turn()
+
+    def _set_ends(self) -> None:
+        for source in self._sources:
+            if self._plan.ends_at_durable:
+                source.end_tick = source.vchannel.durable_tick + 1
+            elif self._plan.end_tick is not None:
+                source.end_tick = self._plan.end_tick
+
+    def _grown(self) -> Mapping[str, int]:
+        """Return the whole channels that have more vchannels than the scan, with their number."""
+        return grown_since(self._plan.whole_channels, self._logs)
 
     def _watermark_to_report(self, horizon: Tick) -> Tick:
         """Return the watermark to report: at most the scan's end, so that a reader resuming there misses nothing."""

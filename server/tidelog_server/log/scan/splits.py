@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.ticks import Tick
-from tidelog_server.storage.log_store import Chunk
+from tidelog_server.storage.format.codec import ChunkRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SplitBounds:
         return messages > self.max_messages or columns_bytes > self.max_bytes
 
 
-def extents_of_chunks(chunks: Iterable[Chunk]) -> list[Extent]:
+def extents_of_chunks(chunks: Iterable[ChunkRow]) -> list[Extent]:
     """Return one extent for each chunk."""
     return [Extent(chunk.first_tick, chunk.last_tick, chunk.messages, chunk.columns_bytes) for chunk in chunks]
 

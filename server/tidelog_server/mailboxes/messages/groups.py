@@ -1,11 +1,14 @@
 """Ordered groups of messages: one message of a group is under a lease at a time, the oldest first. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from sys import getsizeof
 from typing import Final
 
-from tidelog_server.core.limits import GROUP_MEMORY_BYTES, MEMBER_MEMORY_BYTES
+from tidelog_server.core.limits import MEMBER_MEMORY_BYTES
+
+# Of a group beyond its name, measured in processes that hold a million of each.
+GROUP_MEMORY_BYTES: Final = 360
 
 # The members of a group are cleaned up if they are twice as many as its messages, and this number more.
 _SPARE_MEMBERS: Final = 16
@@ -55,21 +58,22 @@ class Groups:
     """The groups of a mailbox, by name and by number. A group exists while it has messages.
 
     Attributes:
+        by_number: All groups.
         memory_bytes: Memory of the groups and of what they have of their messages, about.
     """
 
-    __slots__ = ("_by_name", "_by_number", "_free", "_next_number", "memory_bytes")
+    __slots__ = ("_by_name", "_free", "_next_number", "by_number", "memory_bytes")
 
     def __init__(self) -> None:
         self.memory_bytes = 0
         self._by_name: dict[str, MessageGroup] = {}
-        self._by_number: dict[int, MessageGroup] = {}
+        self.by_number: dict[int, MessageGroup] = {}
         self._next_number = 1
         # Numbers of removed groups, to be used again: a number has 32 bits, and a mailbox may see more groups.
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._by_number)
+        return len(self.by_number)
 
     def number_of(self, name: str) -> int:
         """Return the number of a group, which is created if needed; 0 for an empty name."""
@@ -83,19 +87,19 @@ class Groups:
     def restore(self, number: int, name: str) -> MessageGroup:
         """Create a group with a number that a snapshot has."""
         assert name not in self._by_name
-        assert number not in self._by_number
-        group = self._by_name[name] = self._by_number[number] = MessageGroup(number, name)
+        assert number not in self.by_number
+        group = self._by_name[name] = self.by_number[number] = MessageGroup(number, name)
         self._next_number = max(self._next_number, number + 1)
         self.memory_bytes += group_memory_bytes(name)
         return group
 
     def of(self, number: int) -> MessageGroup:
         """Return the group with this number, which is not 0."""
-        return self._by_number[number]
+        return self.by_number[number]
 
     def name_of(self, number: int) -> str:
         """Return the name of a group; empty for number 0."""
-        return self._by_number[number].name if number else ""
+        return self.by_number[number].name if number else ""
 
     def has(self, name: str) -> bool:
         """Return whether a group exists."""
@@ -112,13 +116,9 @@ class Groups:
         self.memory_bytes -= MEMBER_MEMORY_BYTES
         if not group.size:
             self.memory_bytes -= group_memory_bytes(group.name)
-            del self._by_name[group.name], self._by_number[group.number]
+            del self._by_name[group.name], self.by_number[group.number]
             self._free.append(group.number)
         return group.size > 0
-
-    def all(self) -> Iterable[MessageGroup]:
-        """Return all groups."""
-        return self._by_number.values()
 
 
 def group_memory_bytes(name: str) -> int:

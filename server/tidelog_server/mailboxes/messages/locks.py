@@ -1,10 +1,14 @@
 """Locks of deliveries: those of leased messages, and those that ended lately. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
+from typing import Final
 
-from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, LEASE_MEMORY_BYTES, MAX_ENDED_LOCKS
+from tidelog_server.core.limits import ENDED_LOCK_MEMORY_BYTES, MAX_ENDED_LOCKS
+
+# Measured in processes that hold a million of each, as the memory of all that mailboxes hold in core/limits.py.
+LEASE_MEMORY_BYTES: Final = 184
 
 
 class LockEnd(IntEnum):
@@ -18,13 +22,16 @@ class Locks:
     """Locks by id, and the lock of each leased message.
 
     Invariant: a message has at most one lock, and a lock at most one message.
+
+    Attributes:
+        by_message: The lock of each leased message, by id.
     """
 
-    __slots__ = ("_by_message", "_ended", "_ended_earlier", "_half", "_messages")
+    __slots__ = ("_ended", "_ended_earlier", "_half", "_messages", "by_message")
 
     def __init__(self) -> None:
         self._messages: dict[bytes, int] = {}
-        self._by_message: dict[int, bytes] = {}
+        self.by_message: dict[int, bytes] = {}
         # Message ids of ended locks, negative for leases that expired, in two generations: to forget a generation takes
         # less time than to forget each lock.
         self._ended: dict[bytes, int] = {}
@@ -59,8 +66,8 @@ class Locks:
         """Add the locks of messages that have no lock."""
         count = len(self._messages) + len(lock_ids)
         self._messages.update(zip(lock_ids, message_ids, strict=True))
-        self._by_message.update(zip(message_ids, lock_ids, strict=True))
-        assert len(self._messages) == len(self._by_message) == count
+        self.by_message.update(zip(message_ids, lock_ids, strict=True))
+        assert len(self._messages) == len(self.by_message) == count
 
     def message_of(self, lock_id: bytes) -> int:
         """Return the id of the message under a lock; 0 if the lock is unknown or has ended."""
@@ -77,7 +84,7 @@ class Locks:
 
     def end_all(self, message_ids: Sequence[int], how: LockEnd) -> None:
         """End the locks of leased messages. Raises KeyError if one has no lock."""
-        lock_ids = list(map(self._by_message.pop, message_ids))
+        lock_ids = list(map(self.by_message.pop, message_ids))
         for lock_id in lock_ids:
             del self._messages[lock_id]
         ended = message_ids if how is LockEnd.ACKNOWLEDGED else [-message_id for message_id in message_ids]
@@ -97,15 +104,6 @@ class Locks:
         """Remember an ended lock that a snapshot has."""
         self._ended[lock_id] = message_id if how is LockEnd.ACKNOWLEDGED else -message_id
         self._age()
-
-    def all(self) -> Iterable[tuple[int, bytes]]:
-        """Return the id and the lock of each leased message."""
-        return self._by_message.items()
-
-    @property
-    def message_ids(self) -> Collection[int]:
-        """Ids of the leased messages."""
-        return self._by_message.keys()
 
     def all_ended(self) -> Iterator[tuple[bytes, int, LockEnd]]:
         """Yield the lock, message id and end of each remembered lock, oldest first.

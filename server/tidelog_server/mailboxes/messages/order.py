@@ -223,9 +223,9 @@ class Order:
         rows = self._rows
         self.ready, self.delayed, self.leases, self.expiries = ReadyQueue(), Deadlines(), Deadlines(), Deadlines()
         if rows.are_plain():
-            self.ready.push_plain(rows.ids)
+            self.ready.plain.extend(rows.ids)
             return
-        for group in self._groups.all():
+        for group in self._groups.by_number.values():
             group.offered = 0
         of_state: dict[int, list[int]] = {_AVAILABLE: [], _DELAYED: [], _LEASED: [], _DEAD: [], _EXHAUSTED: []}
         for row in rows.live_rows():
@@ -245,15 +245,15 @@ class Order:
                 self.offer_row(row)
             else:
                 plain.append(ids[row])
-        self.ready.push_plain(plain)
+        self.ready.plain.extend(plain)
 
     def tidy(self, locks: Locks) -> None:
         """Rebuild queues whose entries are mostly outdated. ``locks`` are those of the leased messages."""
         rows = self._rows
         # The usual case of a queue: the oldest leases end first.
-        self.leases.drop_others(locks.message_ids)
+        self.leases.drop_others(locks.by_message)
         if needs_rebuild(len(self.leases), len(locks)):
             find = rows.find
-            self.leases.rebuild((rows.until[find(message_id)], message_id) for message_id, _ in locks.all())
+            self.leases.rebuild((rows.until[find(message_id)], message_id) for message_id in locks.by_message)
         if needs_rebuild(max(len(self.ready), len(self.delayed), len(self.expiries)), rows.live):
             self.rebuild()

@@ -31,46 +31,46 @@ def needs_rebuild(entries: int, messages: int) -> bool:
 
 
 class ReadyQueue:
-    """Messages that can be fetched: by priority, greatest first; then by due time and id, smallest first."""
+    """Messages that can be fetched: by priority, greatest first; then by due time and id, smallest first.
 
-    __slots__ = ("_heap", "_plain")
+    Attributes:
+        plain: Ids of messages with priority 0 whose due time is their id, in order: no heap is needed for them. Each id
+            that is added is greater than all added before.
+    """
+
+    __slots__ = ("_heap", "plain")
 
     def __init__(self) -> None:
-        # Ids of messages with priority 0 that were due when they were sent, in order: no heap is needed for them.
-        self._plain: deque[int] = deque()
+        self.plain: deque[int] = deque()
         self._heap: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._plain) + len(self._heap)
+        return len(self.plain) + len(self._heap)
 
     @property
     def memory_bytes(self) -> int:
         """Memory of the entries, about."""
-        return SMALL_ENTRY_MEMORY_BYTES * len(self._plain) + ENTRY_MEMORY_BYTES * len(self._heap)
-
-    def push_plain(self, ids: Iterable[int]) -> None:
-        """Add messages with priority 0 whose due time is their id; each id is greater than all added before."""
-        self._plain.extend(ids)
+        return SMALL_ENTRY_MEMORY_BYTES * len(self.plain) + ENTRY_MEMORY_BYTES * len(self._heap)
 
     def push(self, message_id: int, due_tick: int, priority: int) -> None:
         """Add a message."""
         heappush(self._heap, (MAX_PRIORITY - priority) << 2 * _ID_BITS | due_tick << _ID_BITS | message_id)
 
     def first_plain(self, count: int) -> list[int]:
-        """Return the first messages if ``push_plain`` has added all in the queue; they are not removed."""
-        return [] if self._heap else list(islice(self._plain, count))
+        """Return the first messages if ``plain`` has all in the queue; they are not removed."""
+        return [] if self._heap else list(islice(self.plain, count))
 
     def drop_plain(self, count: int) -> None:
         """Remove that number of messages which ``first_plain`` has returned."""
         for _ in range(count):
-            self._plain.popleft()
+            self.plain.popleft()
 
     def pop_all(self) -> Iterator[tuple[int, int]]:
         """Remove and yield the entries, as message id and due tick, until the caller stops.
 
         Equal entries come one after the other.
         """
-        heap, plain = self._heap, self._plain
+        heap, plain = self._heap, self.plain
         while plain or heap:
             if heap and (not plain or heap[0] < (_DEFAULT | plain[0] << _ID_BITS | plain[0])):
                 key = heappop(heap)
@@ -81,7 +81,7 @@ class ReadyQueue:
 
     def drop_first(self, message_ids: Container[int]) -> None:
         """Remove the first entries as long as they are of these messages."""
-        heap, plain = self._heap, self._plain
+        heap, plain = self._heap, self.plain
         while plain and plain[0] in message_ids:
             plain.popleft()
         while heap and heap[0] & _ID_MASK in message_ids:

@@ -219,7 +219,8 @@ class Rows:
         """Remove the rows of deleted messages."""
         if not self.gone:
             return
-        begin = self._first_live()
+        # `lstrip` counts the rows that are gone at the beginning at the speed of memory.
+        begin = len(self.states) - len(self.states.lstrip(_GONE_BYTE))
         if begin == self.gone:
             # The usual case of a queue: the oldest messages are deleted first.
             for name in COLUMNS:
@@ -250,10 +251,6 @@ class Rows:
             and not any(self.groups)
             and not any(self.priorities)
         )
-
-    def _first_live(self) -> int:
-        # `lstrip` counts the rows that are gone at the beginning at the speed of memory.
-        return len(self.states) - len(self.states.lstrip(_GONE_BYTE))
 
 
 _GONE_BYTE: Final = bytes((_GONE,))

@@ -23,17 +23,17 @@ from tidelog_server.core.errors import (
     MessageTooLargeError,
     ReservedPropertyError,
 )
-from tidelog_server.core.limits import (
-    MAX_EVENT_TIME_MS,
-    MAX_KEY_BYTES,
-    MAX_MESSAGES_PER_BATCH,
-    MAX_PROPERTIES_PER_MESSAGE,
-    MAX_PROPERTY_BYTES_PER_MESSAGE,
-    MIN_EVENT_TIME_MS,
-    Limits,
-)
+from tidelog_server.core.limits import KIB, MAX_MESSAGES_PER_BATCH, Limits
+from tidelog_server.core.message_checks import MS_PER_YEAR_9999
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.rpc.columns.view import ColumnsView, Offsets
+
+MAX_KEY_BYTES: Final = 1 * KIB
+MAX_PROPERTIES_PER_MESSAGE: Final = 16
+MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB
+# The years 1 to 9999, which every reader supports: datetimes of Python and SQL, timestamps of Arrow and Spark.
+MIN_EVENT_TIME_MS: Final = -62_135_596_800_000
+MAX_EVENT_TIME_MS: Final = MS_PER_YEAR_9999
 
 _SMALL_BATCH: Final = 32
 """Messages up to which a check without numpy takes less time than numpy's overhead."""
@@ -47,37 +47,24 @@ _WEIGHTS: Final = np.random.default_rng().integers(0, 1 << 64, _HASHED_KEY_BYTES
 _OWNER_AND_SIZE_WEIGHT: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
-def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
+def check(view: ColumnsView, size_bytes: int, limits: Limits, *, is_encoded_here: bool = False) -> None:
     """Check that ``view`` is a batch that may be stored. It is not checked again later.
+
+    The CRC of a batch that this process has encoded and summed is not checked.
 
     Raises:
         EmptyBatchError, BatchTooLargeError, MessageTooLargeError: A count or size exceeds a limit.
         ChecksumMismatchError: The CRC does not match the columns.
         MalformedColumnsError, ReservedPropertyError: The columns contradict each other or the limits.
     """
-    _check_limits(view, size_bytes, limits)
-    actual = view.compute_crc32c()
-    if actual != view.crc32c:
-        raise ChecksumMismatchError(expected=view.crc32c, actual=actual)
-    _check_columns(view, limits)
-
-
-def check_encoded_here(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
-    """As ``check``, for a batch that this process has encoded and summed."""
-    _check_limits(view, size_bytes, limits)
-    _check_columns(view, limits)
-
-
-def _check_limits(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
     if view.count == 0:
         raise EmptyBatchError
     if view.count > MAX_MESSAGES_PER_BATCH:
         raise BatchTooLargeError(actual=view.count, maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
     if size_bytes > limits.max_batch_bytes:
         raise BatchTooLargeError(actual=size_bytes, maximum=limits.max_batch_bytes, unit="bytes")
-
-
-def _check_columns(view: ColumnsView, limits: Limits) -> None:
+    if not is_encoded_here and (actual := view.compute_crc32c()) != view.crc32c:
+        raise ChecksumMismatchError(expected=view.crc32c, actual=actual)
     if not _has_small_payloads(view, limits.max_message_bytes):
         sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
         _check_size(sizes, limits.max_message_bytes, "payload")

@@ -1,4 +1,4 @@
-"""Events of folded logs as batches; see ``fold.events.EventCodec``."""
+"""Events of folded logs, and lines of the audit log, as batches; see ``fold.events.EventCodec``."""
 
 from array import array
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class FoldEvents:
             view.uniform_type = types[0]
         else:
             view.columns["types"] = memoryview(array("I", types)).cast("B")
-        columns, crc32c = view.sealed_with_crc()
+        columns, crc32c = view.sealed()
         return Batch(view.count, view.message_type, crc32c, columns)
 
     def decode(self, columns: bytes) -> tuple[Sequence[int], Sequence[bytes]]:

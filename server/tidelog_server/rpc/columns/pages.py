@@ -9,13 +9,15 @@ from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire, scan_response
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, WalNameMismatchError
-from tidelog_server.core.limits import MAX_FILTER_TYPES, MAX_FILTERS_PER_SCAN
 from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.ticks import MAX_TICK, Tick, decode_message_id
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 from tidelog_server.log.scan.scanner import Page, Piece
 from tidelog_server.rpc.columns.rows import decode_rows
 from tidelog_server.rpc.columns.view import ColumnsView, Indices, select
+
+MAX_FILTER_TYPES: Final = 1_024
+MAX_FILTERS_PER_SCAN: Final = 16
 
 # Maximum rows of a response, which the event loop builds without a pause.
 _MAX_ROWS: Final = 1_000
@@ -125,7 +127,11 @@ class RowEncoder:
             view = _verified(piece, self._names)
             indices = self._filters.indices(piece, view)
             name = self._names[piece.source]
-            yield from decode_rows(view, indices, piece.base_tick, name, piece.txn_id, broadcast_id=piece.broadcast_id)
+            for begin in range(0, len(indices), _MAX_ROWS):
+                yield from decode_rows(
+                    view, indices[begin : begin + _MAX_ROWS], piece.base_tick, name, piece.txn_id,
+                    broadcast_id=piece.broadcast_id,
+                )  # fmt: skip
 
 
 def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:

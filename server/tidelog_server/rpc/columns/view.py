@@ -88,25 +88,17 @@ class ColumnsView:
 
     def compute_crc32c(self) -> int:
         """Return the CRC-32C of the columns."""
-        crc = self._crc32c_of_columns()
-        if not self.txn_ends:
-            return crc
-        return layout.crc32c_with_txn_ends(crc, self.txn_ends)
-
-    def _crc32c_of_columns(self) -> int:
         if self.is_plain:
-            return layout.crc32c_of_payloads(
+            crc = layout.crc32c_of_payloads(
                 self.count, self.uniform_type, self.column("payload_offsets"), self.column("payloads")
             )
-        views = list(map(self.columns.get, _NAMES, repeat(_EMPTY)))
-        return layout.crc32c_of(self.count, self.uniform_type, views)
+        else:
+            views = list(map(self.columns.get, _NAMES, repeat(_EMPTY)))
+            crc = layout.crc32c_of(self.count, self.uniform_type, views)
+        return layout.crc32c_with_txn_ends(crc, self.txn_ends) if self.txn_ends else crc
 
-    def sealed(self) -> bytes:
-        """Return the batch serialised with its computed CRC. Each column is copied once."""
-        return self.sealed_with_crc()[0]
-
-    def sealed_with_crc(self) -> tuple[bytes, int]:
-        """As ``sealed``; also return the CRC."""
+    def sealed(self) -> tuple[bytes, int]:
+        """Return the batch serialised with its computed CRC, and the CRC. Each column is copied once."""
         crc32c = self.compute_crc32c()
         parts: list[bytes | memoryview] = [
             protowire.varint_field(layout.COUNT, self.count),
@@ -161,7 +153,7 @@ def select(view: ColumnsView, indices: Indices) -> bytes:
     if times := view.column("event_times_ms"):
         columns["event_times_ms"] = memoryview(np.frombuffer(times, "<i8")[indices].tobytes())
         columns |= _gather_bits(view, "event_time_validity", indices)
-    return ColumnsView(len(indices), view.uniform_type, 0, columns, _select_txn_ends(view, indices)).sealed()
+    return ColumnsView(len(indices), view.uniform_type, 0, columns, _select_txn_ends(view, indices)).sealed()[0]
 
 
 def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:

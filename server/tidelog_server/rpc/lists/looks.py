@@ -1,11 +1,16 @@
 """What a call looks at of the things that tenants can grow: counted, in turns, and charged to its caller."""
 
-from tidelog_server.core.limits import LIST_STEP_LOOKS, LOOKS_PER_COST
+from typing import Final
+
+from tidelog_server.core.limits import LIST_STEP_LOOKS
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.scan.follow_turns import FollowTurns
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.open_streams import caller_of
 from tidelog_server.security.access import current_access
+
+# Looks of a list or watch that cost 1.
+LOOKS_PER_COST: Final = 512
 
 
 class Looks:
@@ -44,4 +49,4 @@ class Looks:
         self._in_step = 0
         if cost and (access := current_access()) is not None:
             access.quota.charge_cost(cost)
-        await self._turns.next(self._caller)
+        await self._turns.next(self._caller, is_call=True)

@@ -18,13 +18,19 @@ ANYTHING: Final[frozenset[Verb]] = frozenset()
 """For lists whose method needs a permission on everything."""
 # To check one of several verbs takes as long as this number of looks.
 _PERMISSION_LOOKS: Final = 2
+_MAX_ID_DIGITS: Final = 20
 
 
-class PagedRequest(Protocol):
-    """A request for a page."""
+class ContinuedRequest(Protocol):
+    """A request for the page after another one."""
+
+    page_token: str
+
+
+class PagedRequest(ContinuedRequest, Protocol):
+    """A request for a page of a size."""
 
     page_size: int
-    page_token: str
 
 
 class Page(NamedTuple, Generic[_Item]):
@@ -39,11 +45,14 @@ class Page(NamedTuple, Generic[_Item]):
     next_token: str
 
 
-def page_size_of(request: PagedRequest, maximum: int = MAX_LIST_PAGE) -> int:
-    """Return the size of the page that is requested. Raises InvalidRequestError."""
-    if request.page_size > maximum:
-        raise InvalidRequestError(f"page_size is {request.page_size}, expected 1 to {maximum}, or 0", field="page_size")
-    return request.page_size or maximum
+def id_in_token(request: ContinuedRequest, advice: str = "") -> int:
+    """Return the id in a page token, 0 without a token. Raises InvalidRequestError."""
+    token = request.page_token
+    if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
+        raise InvalidRequestError(
+            f"the page token is invalid: use next_page_token of the previous page{advice}", field="page_token"
+        )
+    return int(token or "0")
 
 
 async def candidates(
@@ -99,7 +108,9 @@ async def page_of(
     Raises:
         InvalidRequestError: The size is too great.
     """
-    size, after, last = page_size_of(request, maximum), request.page_token, ""
+    if request.page_size > maximum:
+        raise InvalidRequestError(f"page_size is {request.page_size}, expected 1 to {maximum}, or 0", field="page_size")
+    size, after, last = request.page_size or maximum, request.page_token, ""
     items: list[_Item] = []
     access = current_access() if verbs else None
     async for name in candidates(names, verbs, looks, after=after, prefix=prefix, within=within):

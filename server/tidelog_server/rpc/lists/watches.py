@@ -2,17 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Generic, NamedTuple, TypeVar
+from contextlib import closing, contextmanager, suppress
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from tidelog_server.core.limits import (
-    MAX_HEARTBEAT_INTERVAL_MS,
-    MAX_LIST_PAGE,
-    MAX_PAGE_LOOKS,
-    MIN_HEARTBEAT_INTERVAL_MS,
-    OWNERS_LOOK_INTERVAL_S,
-    WATCHED_NAMES_STEP,
-)
+from tidelog_server.core.limits import MAX_LIST_PAGE, MAX_PAGE_LOOKS
 from tidelog_server.core.recent_changes import RecentChanges
 from tidelog_server.core.sorted_names import SortedNames
 from tidelog_server.log.node import LogNode
@@ -22,6 +15,14 @@ from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, Patterns, candidates
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import Verb
+
+# A watch counts its names in steps of this number.
+WATCHED_NAMES_STEP: Final = 64
+# Interval of the heartbeats that a watch may ask for.
+MIN_HEARTBEAT_INTERVAL_MS: Final = 100
+MAX_HEARTBEAT_INTERVAL_MS: Final = 60_000
+# Maximum delay until a watch of owners reports a change.
+OWNERS_LOOK_INTERVAL_S: Final = 0.2
 
 _Item = TypeVar("_Item")
 _Wire = TypeVar("_Wire")
@@ -88,19 +89,21 @@ class Watch(Generic[_Item]):
             RateLimitRejectedError: The watches of the node, or of the tenant, remember too many names. The caller ends
                 this one.
         """
-        access, changes = current_access(), self._table.changes
+        access, table = current_access(), self._table
         seen = version, None if access is None else access.principal.grants
         is_first = self._version is None
-        names = changes.since(self._changed_at) if seen == self._version else None
+        names = table.changes.since(self._changed_at) if seen == self._version else None
         # Ordering: before the first look, because the table may change during a turn.
-        self._version, self._changed_at = seen, changes.version
+        self._version, self._changed_at = seen, table.changes.version
         found = Difference[_Item]([], [])
         if names is None:
-            async for name in self._all():
+            async for name in candidates(table.names, table.verbs, self._looks, within=table.within):
                 await self._compare(name, found)
+            names = list(self._sent)
         else:
-            for name in sorted(names):
-                await self._compare(name, found)
+            names = sorted(names)
+        for name in names:
+            await self._compare(name, found)
         return found if found.new or found.gone or is_first else None
 
     def close(self) -> None:
@@ -108,13 +111,6 @@ class Watch(Generic[_Item]):
         self._memory.release(self._tenant, self._reserved)
         self._reserved = 0
         self._sent.clear()
-
-    async def _all(self) -> AsyncIterator[str]:
-        table = self._table
-        async for name in candidates(table.names, table.verbs, self._looks, within=table.within):
-            yield name
-        for name in list(self._sent):
-            yield name
 
     async def _compare(self, name: str, found: Difference[_Item]) -> None:
         item, taken = self._table.find(name)
@@ -149,41 +145,6 @@ async def wire_pages(
     yield page, True
 
 
-class Heartbeats:
-    """When a watch must send a heartbeat, because it had nothing else to send: its client takes silence for a loss.
-
-    Attributes:
-        interval_ms: The interval, which every response states; 0 without heartbeats.
-    """
-
-    def __init__(self, interval_ms: int) -> None:
-        """Start the first interval. Raises InvalidRequestError if it is not one that a client may ask for."""
-        self.interval_ms = bounded(
-            interval_ms, 0, MIN_HEARTBEAT_INTERVAL_MS, MAX_HEARTBEAT_INTERVAL_MS, "heartbeat_interval_ms"
-        )
-        self._clock = asyncio.get_running_loop().time
-        self._due_s: float | None = None
-        self.sent()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether nothing was sent for the interval."""
-        return self._due_s is not None and self._clock() >= self._due_s
-
-    def sent(self) -> None:
-        """Start an interval, because a response was sent."""
-        self._due_s = self._clock() + self.interval_ms / 1_000 if self.interval_ms else None
-
-    async def wait(self, changed: asyncio.Event) -> None:
-        """Return once ``changed`` is set, or a heartbeat is due."""
-        try:
-            async with asyncio.timeout_at(self._due_s):
-                await changed.wait()
-        except TimeoutError:
-            # ``is_due`` reports it.
-            return
-
-
 class Wakes:
     """Wakes watches once a version has changed or the node does not serve any more: one timer for all of them."""
 
@@ -214,15 +175,24 @@ class Wakes:
         self,
         table: Table[_Item],
         looks: Looks,
-        heartbeats: Heartbeats,
+        heartbeat_interval_ms: int,
         wire: Callable[[_Item], Found[_Wire]],
         write: Callable[[Sequence[_Wire], Sequence[str], bool], Awaitable[None]],
     ) -> None:
         """Write the items of a table, then the differences, until the caller leaves or the node stops to serve.
 
         A difference is that from the previous one: changes that cancel each other in between are not written. ``write``
-        gets converted items, names that are gone, and whether the difference is complete; nothing for a heartbeat.
+        gets converted items, names that are gone, and whether the difference is complete; nothing for a heartbeat,
+        which follows after an interval without anything else: its client takes silence for a loss.
+
+        Raises:
+            InvalidRequestError: The interval is not 0, for no heartbeats, and not one that a client may ask for.
         """
+        interval_s = bounded(
+            heartbeat_interval_ms, 0, MIN_HEARTBEAT_INTERVAL_MS, MAX_HEARTBEAT_INTERVAL_MS, "heartbeat_interval_ms"
+        ) / 1_000  # fmt: skip
+        now_s = asyncio.get_running_loop().time
+        written_s = now_s()
         with closing(Watch(table, looks, self._node.watch_memory)) as watch, self.watching() as changed:
             while True:
                 self._node.admission.check_serving()
@@ -231,11 +201,13 @@ class Wakes:
                 if difference is not None:
                     async for page, is_last in wire_pages(difference.new, wire, looks):
                         await write(page, difference.gone if is_last else (), is_last)
-                        heartbeats.sent()
-                elif heartbeats.is_due:
+                        written_s = now_s()
+                elif interval_s and now_s() >= written_s + interval_s:
                     await write((), (), False)
-                    heartbeats.sent()
-                await heartbeats.wait(changed)
+                    written_s = now_s()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(written_s + interval_s if interval_s else None):
+                        await changed.wait()
                 # Thousands of watches wake at once.
                 await looks.turn()
 

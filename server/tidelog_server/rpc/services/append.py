@@ -6,27 +6,19 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     BatchTooLargeError,
-    Effect,
     EmptyBatchError,
     InvalidRequestError,
     MalformedColumnsError,
     MalformedRequestError,
     TidelogServerError,
 )
-from tidelog_server.core.errors.cluster import LogFailure
-from tidelog_server.core.limits import (
-    MAX_BARRIER_WAIT_S,
-    MAX_COLUMNS_FIELDS,
-    MAX_COMMITS_PER_TXN,
-    MAX_MESSAGES_PER_BATCH,
-    READ_STEP_BYTES,
-)
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH, READ_STEP_BYTES
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.append import Append, Settled, TickedAppend
 from tidelog_server.log.batch import AppendOptions, Batch
@@ -34,40 +26,42 @@ from tidelog_server.log.batch_append import BatchAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import NOTHING_JOINED, Companions, Joined
 from tidelog_server.rpc import status
-from tidelog_server.rpc.columns.checks import check, check_encoded_here
+from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.duplex import Duplex
+from tidelog_server.rpc.duplex import Duplex, Unanswered, unknown_outcome
 from tidelog_server.rpc.services.append_requests import (
     StreamRequest,
+    TransactionRequest,
+    check_distinct,
     check_permitted,
+    check_shape,
+    check_shared,
     parse_in_steps,
     parse_more,
     parse_stream_request,
 )
-from tidelog_server.rpc.services.commits import commits_of
-from tidelog_server.rpc.services.inline_transactions import (
-    TransactionRequest,
-    check_distinct,
-    check_shape,
-    check_shared,
-)
-from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
+from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions, sent_by
 from tidelog_server.rpc.services.options import (
+    Syncs,
     caller_of,
     check_staging,
+    commits_of,
     conditions_of,
     longest_wait_s,
     needs_sync,
     producer_of,
 )
-from tidelog_server.rpc.services.results import result_of, transaction_result
+from tidelog_server.rpc.services.results import error_of, result_of, transaction_result
 from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.access import current_access
 from tidelog_server.txn.inline import TxnAppend, TxnPart
 from tidelog_server.txn.staged import StagingAppend, Transactions
 from tidelog_server.txn.table import BatchOfTxn
+
+# Fields of a batch in columns; the format has 17.
+MAX_COLUMNS_FIELDS: Final = 128
 
 _ROOM_POLL_S: Final = 0.001
 # Approximate memory of a request in addition to its bytes, so that a stream of tiny requests is bounded too.
@@ -87,15 +81,15 @@ class AppendCalls:
         node: LogNode,
         *,
         mailboxes: MailboxTransactions,
-        syncs_by_default: bool,
+        syncs: Syncs,
     ) -> None:
         self._directory = directory
         self._mailboxes = mailboxes
         self._transactions = transactions
         self._groups = groups
         self._node = node
-        self._syncs_by_default = syncs_by_default
-        self._default_options = AppendOptions(syncs_by_default)
+        self._syncs = syncs
+        self._default_options = AppendOptions(needs_sync(message_pb2.DURABILITY_UNSPECIFIED, syncs))
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
@@ -185,7 +179,7 @@ class AppendCalls:
             view = ColumnsView.parse(columns, MAX_COLUMNS_FIELDS)
         except protowire.WireFormatError as error:
             raise MalformedRequestError("AppendStream") from error
-        (check_encoded_here if is_encoded_here else check)(view, len(columns), self._node.admission.limits)
+        check(view, len(columns), self._node.admission.limits, is_encoded_here=is_encoded_here)
         return Batch(view.count, view.message_type, view.crc32c, columns, view.txns)
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
@@ -197,30 +191,22 @@ class AppendCalls:
                 field="txn_id",
             )
         return AppendOptions(
-            needs_sync(options.durability, syncs_by_default=self._syncs_by_default), options.barrier_tick,
+            needs_sync(options.durability, self._syncs), options.barrier_tick,
             conditions_of(options), producer_of(options),
         )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class _Slot(Unanswered):
     """A request of a stream that was not answered yet.
 
     Attributes:
         is_last: It is the last one of its message, so its answer completes that of the message.
-        append: Its append, submitted or not; None until the request is validated.
-        refusal: Why it was refused, at any time before the submission.
     """
 
     request_id: int
     size_bytes: int
     is_last: bool = True
-    append: TickedAppend | None = None
-    refusal: TidelogServerError | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        return self.refusal is not None or (self.append is not None and self.append.settled)
 
 
 class AppendStreamCall(Duplex):
@@ -305,8 +291,8 @@ class AppendStreamCall(Duplex):
         try:
             await self._wait_for_room(request.columns_bytes)
             joined = await self._calls.join(request)
-            slot.append = self._calls.check(request, self._caller, self._on_settled, joined)
-            await self._node.shared.submit(slot.append, MAX_BARRIER_WAIT_S)
+            slot.append = append = self._calls.check(request, self._caller, self._on_settled, joined)
+            await self._node.shared.submit(append, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
             self._refuse(slot, error)
 
@@ -361,33 +347,16 @@ class AppendStreamCall(Duplex):
         await self._context.write(answer.SerializeToString())
 
     def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
-        error, append = slot.refusal, slot.append
-        if error is None:
-            assert append is not None
-            if append.failure is None:
-                return self._result_of(slot.request_id, append)
-            error = unknown_outcome(append.failure)
-        detail = status.detail_of(error)
-        self._node.metrics.append_errors.labels(status.reason_of(error)).inc()
-        return wal_service_pb2.AppendStreamResponse(
-            request_id=slot.request_id,
-            error=wal_service_pb2.AppendError(
-                code=status.code_number_of(error), message=status.text_of(error), detail=detail
-            ),
-        )
-
-    def _result_of(self, request_id: int, append: TickedAppend) -> wal_service_pb2.AppendStreamResponse:
+        error, append, request_id = slot.error, slot.append, slot.request_id
+        if error is not None:
+            self._node.metrics.append_errors.labels(status.reason_of(error)).inc()
+            return wal_service_pb2.AppendStreamResponse(request_id=request_id, error=error_of(error))
+        assert append is not None
         if append.is_duplicate:
             self._node.metrics.append_duplicates.inc()
         if not isinstance(append, TxnAppend):
             return wal_service_pb2.AppendStreamResponse(request_id=request_id, result=result_of(append))
         result = transaction_result(append)
-        joined = append.companions.joined
-        if isinstance(joined, JoinedMailboxes) and not append.is_duplicate:
-            result.sent.extend(joined.sent())
+        if not append.is_duplicate:
+            result.sent.extend(sent_by(append.companions.joined))
         return wal_service_pb2.AppendStreamResponse(request_id=request_id, transaction=result)
-
-
-def unknown_outcome(failure: LogFailure) -> LogFailure:
-    """Return the failure of an append that was in flight, with effect unknown: it may be in the log after a restart."""
-    return failure.with_effect(Effect.UNKNOWN)

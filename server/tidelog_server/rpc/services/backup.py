@@ -1,10 +1,15 @@
 """BackupService."""
 
+from typing import Final
+
 from tidelog.v1 import backup_service_pb2 as pb
 from tidelog_server.backup.checkpoints import Checkpoints, CheckpointState
-from tidelog_server.core.limits import DEFAULT_CHECKPOINT_LEASE_MS, MAX_CHECKPOINT_LEASE_MS, MIN_CHECKPOINT_LEASE_MS
 from tidelog_server.core.message_checks import check_within
 from tidelog_server.rpc.context import Context
+
+DEFAULT_CHECKPOINT_LEASE_MS: Final = 60_000
+MIN_CHECKPOINT_LEASE_MS: Final = 1_000
+MAX_CHECKPOINT_LEASE_MS: Final = 3_600_000
 
 
 class BackupService:

@@ -5,20 +5,26 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from tidelog.v1 import blob_service_pb2 as pb
 from tidelog_server.blobs.store import KeyAlgorithm
-from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, RateLimitRejectedError
+from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError, BlobTooLargeError, LockUnknownError
-from tidelog_server.core.limits import MAX_BLOB_BYTES, MAX_BLOB_REFERENCES, MAX_UPLOAD_BYTES, UPLOAD_IDLE_S
+from tidelog_server.core.limits import MAX_BLOB_REFERENCES, MIB
+from tidelog_server.core.mailboxes import MAX_BODY_BYTES
 from tidelog_server.core.message_checks import check_within
 from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.requests import parsed
 from tidelog_server.security.access import count_sent, current_access, current_tenant
 from tidelog_server.security.grants import EVERYTHING, Verb
+
+MAX_BLOB_BYTES: Final = MAX_BODY_BYTES
+# Memory for blobs that are being received, of all callers together, with a share of what is free for each principal.
+# An upload that sends nothing for UPLOAD_IDLE_S ends.
+MAX_UPLOAD_BYTES: Final = 128 * MIB
+UPLOAD_IDLE_S: Final = 10.0
 
 _ALGORITHMS: Final = {
     pb.BLOB_ALGORITHM_UNSPECIFIED: KeyAlgorithm.SHA256,
@@ -43,7 +49,7 @@ class BlobService:
             parts = list[bytes]()
             algorithm: KeyAlgorithm | None = None
             while (encoded := await _next_part(requests)) is not None:
-                request = _request_of(encoded)
+                request = parsed(pb.PutBlobRequest, encoded, "PutBlob")
                 if algorithm is None:
                     await self._admit(request)
                     algorithm = _algorithm_of(request)
@@ -145,13 +151,6 @@ async def _next_part(requests: AsyncIterator[bytes]) -> bytes | None:
             f"no part of the blob came within {UPLOAD_IDLE_S:g} s, so the upload was ended: send the blob again",
             limit="upload_idle",
         ) from None
-
-
-def _request_of(encoded: bytes) -> pb.PutBlobRequest:
-    try:
-        return pb.PutBlobRequest.FromString(encoded)
-    except DecodeError as error:
-        raise MalformedRequestError("PutBlob") from error
 
 
 def _algorithm_of(request: pb.PutBlobRequest) -> KeyAlgorithm:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from tidelog.v1 import broadcast_service_pb2 as pb
-from tidelog_server.broadcast.admission import BroadcastRequest
+from tidelog_server.broadcast.admission import MAX_BROADCAST_VCHANNELS, BroadcastRequest
 from tidelog_server.broadcast.records import Tombstone, digest_of
 from tidelog_server.broadcast.service import Broadcasts
 from tidelog_server.broadcast.table import Task
@@ -16,33 +16,31 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     ResourceAcquiredError,
 )
-from tidelog_server.core.limits import (
-    MAX_ABORT_REASON_BYTES,
-    MAX_ACK_WAIT_MS,
-    MAX_BARRIER_WAIT_S,
-    MAX_BROADCAST_BYTES,
-    MAX_BROADCAST_MESSAGE_BYTES,
-    MAX_BROADCAST_VCHANNELS,
-    MAX_BROADCASTS_PAGE,
-    MAX_OPEN_BROADCASTS,
-    MAX_RESOURCE_DOMAIN_BYTES,
-    MAX_RESOURCE_KEY_BYTES,
-    MAX_RESOURCE_KEYS,
-    MAX_RESOURCE_WAIT_MS,
-)
+from tidelog_server.core.limits import KIB, MAX_BARRIER_WAIT_S, MAX_OPEN_BROADCASTS, MIB
 from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import shown
-from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.columns.checks import check_encoded_here
+from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.pages import check_tick
 from tidelog_server.rpc.columns.rows import encode_rows
 from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
+from tidelog_server.rpc.lists.pages import id_in_token
 from tidelog_server.rpc.services.options import longest_wait_s
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import Verb
+
+# A message is one metadata value until it is in the log, and etcd accepts at most 1.5 MiB per request.
+MAX_BROADCAST_MESSAGE_BYTES: Final = 1 * MIB + 64 * KIB
+MAX_RESOURCE_KEYS: Final = 64
+MAX_RESOURCE_DOMAIN_BYTES: Final = 64
+MAX_RESOURCE_KEY_BYTES: Final = 256
+MAX_RESOURCE_WAIT_MS: Final = 10 * 60 * 1_000
+MAX_ACK_WAIT_MS: Final = 60_000
+MAX_ABORT_REASON_BYTES: Final = 256
+MAX_BROADCASTS_PAGE: Final = 100
 
 _STATES: Final = {
     BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
@@ -53,7 +51,6 @@ _STATES: Final = {
 _OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
 
 _READERS: Final = frozenset((Verb.READ,))
-_MAX_ID_DIGITS: Final = 20
 
 
 class BroadcastService:
@@ -68,19 +65,15 @@ class BroadcastService:
         _check_vchannels(request.vchannels)
         if not request.HasField("message"):
             raise InvalidRequestError("the broadcast has no message: give one, which may be empty", field="message")
-        _check_tick(request.barrier_tick, "barrier_tick")
-        _check_tick(request.broadcast_id, "broadcast_id")
-        _check_at_most(request.wait_timeout_ms, MAX_RESOURCE_WAIT_MS, "wait_timeout_ms")
+        check_tick(request.barrier_tick, "barrier_tick")
+        check_tick(request.broadcast_id, "broadcast_id")
+        check_at_most(request.wait_timeout_ms, MAX_RESOURCE_WAIT_MS, "wait_timeout_ms")
         keys = _resource_keys(request.resource_keys)
         columns = encode_rows([request.message])
         view = ColumnsView.parse(columns)
-        check_encoded_here(view, len(columns), self._node.admission.limits)
-        for size_bytes, maximum in (
-            (len(columns), MAX_BROADCAST_MESSAGE_BYTES),
-            (len(columns) * len(request.vchannels), MAX_BROADCAST_BYTES),
-        ):
-            if size_bytes > maximum:
-                raise BatchTooLargeError(actual=size_bytes, maximum=maximum, unit="bytes")
+        check(view, len(columns), self._node.admission.limits, is_encoded_here=True)
+        if len(columns) > MAX_BROADCAST_MESSAGE_BYTES:
+            raise BatchTooLargeError(actual=len(columns), maximum=MAX_BROADCAST_MESSAGE_BYTES, unit="bytes")
         wanted = BroadcastRequest(
             list(request.vchannels),
             Batch(1, view.message_type, view.crc32c, columns),
@@ -122,8 +115,8 @@ class BroadcastService:
         """Wait for acknowledgements."""
         if request.mode not in pb.AckMode.values():
             raise InvalidRequestError(f"mode {request.mode} is unknown: use 1 (once) or 2 (all)", field="mode")
-        _check_at_most(request.timeout_ms, MAX_ACK_WAIT_MS, "timeout_ms")
-        _check_at_most(len(request.broadcast_ids), MAX_OPEN_BROADCASTS, "broadcast_ids")
+        check_at_most(request.timeout_ms, MAX_ACK_WAIT_MS, "timeout_ms")
+        check_at_most(len(request.broadcast_ids), MAX_OPEN_BROADCASTS, "broadcast_ids")
         name = None
         if request.HasField("resource_key"):
             name = _key_name(request.resource_key)
@@ -154,7 +147,7 @@ class BroadcastService:
         for broadcast_id in broadcast_ids:
             if await self._may_know(broadcast_id, looks):
                 known.append(broadcast_id)
-            elif broadcast_id > self._broadcasts.highest_floor:
+            elif broadcast_id > self._broadcasts.table.floors.highest:
                 raise BroadcastNotExistError(broadcast_id)
         return known
 
@@ -178,19 +171,14 @@ class BroadcastService:
 
     async def list_broadcasts(self, request: pb.ListBroadcastsRequest, _: Context) -> pb.ListBroadcastsResponse:
         """List a page of broadcasts."""
-        _check_at_most(request.page_size, MAX_BROADCASTS_PAGE, "page_size")
+        check_at_most(request.page_size, MAX_BROADCASTS_PAGE, "page_size")
         unknown = set(request.states).difference(_OF_WIRE)
         if unknown:
             raise InvalidRequestError(f"state {min(unknown)} is unknown: use 1 to {len(_OF_WIRE)}", field="states")
         # The token is the last id of the previous page, so broadcasts may be added or removed between pages.
-        token = request.page_token
-        if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
-            raise InvalidRequestError(
-                "the page token is invalid: use next_page_token of the previous page, or none", field="page_token"
-            )
-        found, has_more = self._broadcasts.page(
-            [_OF_WIRE[state] for state in request.states] or OPEN_STATES,
-            int(request.page_token or "0"),
+        found, has_more = self._broadcasts.table.page(
+            frozenset(_OF_WIRE[state] for state in request.states) or frozenset(OPEN_STATES),
+            id_in_token(request, advice=", or none"),
             request.page_size or MAX_BROADCASTS_PAGE,
         )
         return pb.ListBroadcastsResponse(
@@ -242,7 +230,7 @@ def _id_of(found: Task | Tombstone) -> int:
 
 def _resource_keys(wire: Sequence[pb.ResourceKey]) -> tuple[ResourceKey, ...]:
     """Return validated keys, sorted by name. Raises InvalidRequestError."""
-    _check_at_most(len(wire), MAX_RESOURCE_KEYS, "resource_keys")
+    check_at_most(len(wire), MAX_RESOURCE_KEYS, "resource_keys")
     keys = sorted(ResourceKey(_key_name(key), key.shared) for key in wire)
     for key, other in pairwise(keys):
         if key.name == other.name:
@@ -267,15 +255,6 @@ def _check_vchannels(names: Sequence[str]) -> None:
 def _check_id(broadcast_id: int) -> None:
     if not broadcast_id:
         raise InvalidRequestError("the broadcast id is 0: expected the id of a broadcast", field="broadcast_id")
-
-
-def _check_tick(tick: int, field: str) -> None:
-    if tick > MAX_TICK:
-        raise InvalidRequestError(f"{field} is {tick}, above the greatest possible tick {MAX_TICK}", field=field)
-
-
-def _check_at_most(value: int, maximum: int, field: str) -> None:
-    check_at_most(value, maximum, field)
 
 
 def _check_text(text: str, max_bytes: int, field: str) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tidelog.v1 import channel_service_pb2 as pb
 from tidelog_server.channels.catalog import Owner
+from tidelog_server.channels.changes import ChannelChange
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.lifecycle import ChannelState, Lifecycle
 from tidelog_server.core.errors import InvalidRequestError
@@ -28,8 +29,9 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.security.access import current_tenant
-from tidelog_server.security.grants import OF_CHANNELS
+from tidelog_server.security.grants import OF_CHANNELS, Verb
 
+_READ: Final = frozenset((Verb.READ,))
 # The first characters of names that are not reserved.
 _NOT_RESERVED: Final = [NamePattern(each, is_prefix=True) for each in digits + ascii_lowercase]
 
@@ -50,13 +52,13 @@ class ChannelService:
             _check_names(request.names)
         else:
             check_within(request.number, 1, MAX_CHANNELS_PER_REQUEST, "number")
-        vchannels = request.vchannels or 1
-        check_within(vchannels, 1, MAX_VCHANNELS_PER_CHANNEL, "vchannels")
+        if request.vchannels:
+            check_within(request.vchannels, 1, MAX_VCHANNELS_PER_CHANNEL, "vchannels")
         retention = request.retention
         states = await self._lifecycle.create(
             request.names,
             request.number,
-            vchannels,
+            request.vchannels or None,
             _owner(request.owner),
             if_not_exists=request.if_not_exists,
             retention=Retention(retention.age_ms, retention.bytes, retention.hard_bytes)
@@ -71,9 +73,11 @@ class ChannelService:
         _check_names(request.names, check_existing_channel_name)
         wire = request.retention
         changed = {field.name: value for field, value in wire.ListFields()}
-        if not changed:
+        if not changed and not request.vchannels:
             raise InvalidRequestError("the request changes nothing: set at least one setting", field="retention")
-        states = await self._lifecycle.alter(request.names, RetentionChange(**changed))
+        check_at_most(request.vchannels, MAX_VCHANNELS_PER_CHANNEL, "vchannels")
+        change = ChannelChange(RetentionChange(**changed), request.vchannels)
+        states = await self._lifecycle.alter(request.names, change)
         return pb.AlterChannelsResponse(channels=map(_description, states))
 
     async def destroy_channels(self, request: pb.DestroyChannelsRequest, _: Context) -> pb.DestroyChannelsResponse:
@@ -87,14 +91,11 @@ class ChannelService:
     ) -> pb.DescribeChannelsResponse:
         """Describe channels."""
         _check_names(request.names, _check_readable)
-        for name in request.names:
-            self._directory.ownership.check_here(name, name)
-        if not request.ignore_missing:
-            self._directory.check_exist(request.names)
+        self._directory.check_exist(request.names, ignore_missing=request.ignore_missing)
         response, looks = pb.DescribeChannelsResponse(), Looks.of(self._node, context)
         for name in request.names:
             # Looked up here: a channel may be destroyed during a turn.
-            if self._directory.missing((name,)):
+            if name not in self._directory.logs:
                 response.missing.append(name)
                 continue
             described = _description(self._lifecycle.describe(name))
@@ -113,8 +114,9 @@ class ChannelService:
             return described, 1 + len(described.vchannels)
 
         names = self._directory.names
+        verbs = _READ if request.only_readable else OF_CHANNELS
         page = await page_of(
-            request, names, OF_CHANNELS, find, Looks.of(self._node, context), prefix=request.prefix,
+            request, names, verbs, find, Looks.of(self._node, context), prefix=request.prefix,
             within=None if has_system else _NOT_RESERVED,
         )  # fmt: skip
         return pb.ListChannelsResponse(channels=page.items, next_page_token=page.next_token)
@@ -167,6 +169,8 @@ def _description(state: ChannelState) -> pb.ChannelDescription:
         described.retention.age_ms = retention.age_ms
         described.retention.bytes = retention.bytes
         described.retention.hard_bytes = retention.hard_bytes
+    for growth in record.growths:
+        described.growths.add(tick=growth.tick, vchannels=growth.vchannels)
     for index, cut in record.cuts if state.vchannels else ():
         described.vchannels[index].cut.CopyFrom(
             pb.RetentionCut(messages=cut.messages, bytes=cut.bytes, until_tick=cut.until_tick, groups=cut.groups)

@@ -12,22 +12,20 @@ from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.forgotten import ConsumeForgottenError
 from tidelog_server.core.groups import GroupKey, GroupPosition
-from tidelog_server.core.limits import (
-    DEFAULT_RESPONSE_BYTES,
-    MAX_CONSUME_MESSAGES,
-    MAX_CONSUME_WAIT_MS,
-    MAX_RESPONSE_BYTES,
-)
+from tidelog_server.core.limits import DEFAULT_RESPONSE_BYTES, MAX_RESPONSE_BYTES
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.scan.positions import check_not_trimmed
-from tidelog_server.log.scan.scanner import Page, Piece, ScanPlan, ScanSource
+from tidelog_server.log.scan.scanner import Page, Piece, ScanParameters, ScanSource
 from tidelog_server.rpc.columns.pages import ColumnEncoder, Filters, RowEncoder, bounded, wants_rows
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.options import longest_wait_s
 from tidelog_server.security.access import current_tenant
+
+MAX_CONSUME_MESSAGES: Final = 100_000
+MAX_CONSUME_WAIT_MS: Final = 60_000
 
 _WATERMARK_INTERVAL_S: Final = 1.0
 # A vchannel without messages has a smaller durable tick.
@@ -110,7 +108,7 @@ class ConsumeCalls:
         wanted.log.check_open()
         check_not_trimmed(wanted.vchannel.name, begin_tick, wanted.vchannel.trim_tick)
         source = ScanSource(0, wanted.log, wanted.vchannel, Tick(begin_tick))
-        plan = ScanPlan(
+        plan = ScanParameters(
             ends_at_durable=end_tick is None, end_tick=end_tick, message_types=None, max_page_bytes=wanted.max_bytes,
             watermark_interval_s=_WATERMARK_INTERVAL_S, cuts_transactions=True, reads_ahead=False,
         )  # fmt: skip

@@ -15,12 +15,13 @@ from tidelog_server.core.ticks import physical_ms
 from tidelog_server.groups.groups import Groups
 from tidelog_server.groups.types import GroupState, PositionState
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.columns.pages import start_of
+from tidelog_server.log.scan.positions import StartFrom
+from tidelog_server.rpc.columns.pages import check_tick, start_of
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
-from tidelog_server.rpc.services.commits import commits_of
 from tidelog_server.rpc.services.members import MemberCall, subscriber
+from tidelog_server.rpc.services.options import commits_of
 from tidelog_server.security.grants import OF_GROUPS
 
 # Reading a position that is in memory takes this part of a look.
@@ -69,14 +70,14 @@ class GroupService:
 
         def find(name: str) -> Found[pb.GroupSummary]:
             taken = len(self._groups.durable.of_group(name)) // _POSITIONS_PER_LOOK
-            if not self._groups.exists(name):
+            if name not in self._groups.catalog.records:
                 return None, 0
             if request.channel and not self._groups.subscribed(name, request.channel):
                 return None, taken
             return self._summary(name), 1 + taken
 
         looks = Looks.of(self._node, context)
-        page = await page_of(request, self._groups.names, OF_GROUPS, find, looks, prefix=request.prefix)
+        page = await page_of(request, self._groups.catalog.names, OF_GROUPS, find, looks, prefix=request.prefix)
         return pb.ListGroupsResponse(groups=page.items, next_page_token=page.next_token)
 
     async def commit_positions(self, request: pb.CommitPositionsRequest, _: Context) -> pb.CommitPositionsResponse:
@@ -87,8 +88,10 @@ class GroupService:
     async def seek_group(self, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupResponse:
         """Set positions."""
         check_group_name(request.group)
+        ticks = _targets_of(request)
         start = start_of(request.to, self._node.store.wal_name)
-        state = await self._groups.seek(request.group, request.vchannels, start)
+        starts = [StartFrom(tick) for tick in ticks] if ticks else start
+        state = await self._groups.seek(request.group, request.vchannels, starts)
         return pb.SeekGroupResponse(positions=await self._positions(state, Looks.of(self._node, context)))
 
     async def join_group(self, requests: AsyncIterator[bytes], context: Context) -> None:
@@ -141,6 +144,19 @@ class GroupService:
             members=self._groups.sessions.count(name),
             committed_time_ms=max((position.committed_ms for position in positions), default=0),
         )
+
+
+def _targets_of(request: pb.SeekGroupRequest) -> list[int]:
+    """Return the targets of single vchannels. Raises InvalidRequestError unless each has one, or none."""
+    ticks = [check_tick(tick, "from_ticks") for tick in request.from_ticks]
+    full_names = {name for name in request.vchannels if "/" in name}
+    if ticks and not len(ticks) == len(full_names) == len(request.vchannels):
+        raise InvalidRequestError(
+            f"the request has {len(ticks)} targets for {len(request.vchannels)} names, expected one target for each, "
+            "and full names of vchannels, none twice",
+            field="from_ticks",
+        )
+    return ticks
 
 
 def _check_channels(names: Sequence[str]) -> None:

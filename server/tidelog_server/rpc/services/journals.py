@@ -6,11 +6,6 @@ from typing import Any, Final
 from tidelog.v1 import journal_service_pb2 as pb
 from tidelog.wire.protowire import LENGTH, key_of, varint
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    LOOK_BYTES,
-    MAX_JOURNALS_PER_REQUEST,
-    MAX_SELECTOR_TERMS,
-)
 from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import check_journal_name
 from tidelog_server.journals.catalog import ANY_REVISION, Journal, JournalChange
@@ -20,9 +15,17 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
-from tidelog_server.rpc.lists.watches import Heartbeats, Table, Wakes, wire_pages
+from tidelog_server.rpc.lists.watches import Table, Wakes, wire_pages
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import OF_JOURNALS
+
+# Journals changed in one atomic change of the metadata store: a new one is two records, and 120 records and a counter
+# fit. The specifications of a request have at most 1 MiB, because etcd accepts at most 1.5 MiB.
+MAX_JOURNALS_PER_REQUEST: Final = 60
+# A term costs a binary search in the labels of a journal, so a call makes at most MAX_PAGE_LOOKS of them.
+MAX_SELECTOR_TERMS: Final = 256
+# Bytes of a record whose conversion counts as one look.
+LOOK_BYTES: Final = 64
 
 _JOURNALS: Final = key_of(1, LENGTH)
 
@@ -75,15 +78,14 @@ class JournalService:
             return self._selected(selector, name) if access is None or access.may(OF_JOURNALS, name) else (None, 0)
 
         table = Table(catalog.names, catalog.changes, OF_JOURNALS, find, selector.journals())
-        heartbeats = Heartbeats(request.heartbeat_interval_ms)
 
         async def write(page: Sequence[bytes], gone: Sequence[str], is_last: bool) -> None:
             rest = pb.WatchJournalsResponse(
-                gone=gone, is_complete=is_last, heartbeat_interval_ms=heartbeats.interval_ms
+                gone=gone, is_complete=is_last, heartbeat_interval_ms=request.heartbeat_interval_ms
             )
             await context.write(b"".join((*page, rest.SerializeToString())))
 
-        await self._wakes.stream(table, looks, heartbeats, _encoded, write)
+        await self._wakes.stream(table, looks, request.heartbeat_interval_ms, _encoded, write)
 
 
 async def _changes(wire: Sequence[Any], looks: Looks) -> list[JournalChange]:

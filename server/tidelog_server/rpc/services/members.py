@@ -6,60 +6,43 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from tidelog.v1 import group_service_pb2 as pb
-from tidelog.v1 import wal_service_pb2
-from tidelog_server.core.errors import InvalidRequestError, MalformedRequestError, TidelogServerError
+from tidelog_server.core.errors import InvalidRequestError, TidelogServerError
 from tidelog_server.core.errors.groups import GroupMemberFencedError
-from tidelog_server.core.limits import (
-    DEFAULT_LEASE_MS,
-    DEFAULT_RELEASE_WITHIN_MS,
-    MAX_COMMITS_IN_FLIGHT,
-    MAX_COMMITS_PER_REQUEST,
-    MAX_GROUP_CHANNELS_PER_REQUEST,
-    MAX_LEASE_MS,
-    MAX_MEMBER_DESCRIPTION_BYTES,
-    MAX_MEMBER_ID_BYTES,
-    MAX_RELEASE_WITHIN_MS,
-    MIN_LEASE_MS,
-)
+from tidelog_server.core.limits import MAX_COMMITS_PER_REQUEST, MAX_GROUP_CHANNELS_PER_REQUEST
 from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import check_existing_channel_name, check_group_name
 from tidelog_server.groups.groups import Groups
+from tidelog_server.groups.members import Changes
 from tidelog_server.groups.sessions import JoinTerms, MemberSession
 from tidelog_server.groups.types import DEFAULT_SUBSCRIBER, Commit, Subscriber
-from tidelog_server.log.append import Append
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc import status
 from tidelog_server.rpc.columns.pages import bounded, check_tick
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.duplex import Duplex
-from tidelog_server.rpc.requests import check_size
-from tidelog_server.rpc.services.append import unknown_outcome
+from tidelog_server.rpc.duplex import Duplex, Unanswered
+from tidelog_server.rpc.requests import check_size, parsed
+from tidelog_server.rpc.services.results import error_of
 from tidelog_server.security.access import current_access, current_tenant
 from tidelog_server.security.grants import HOLDERS, Verb
+
+MAX_MEMBER_ID_BYTES: Final = 64
+MAX_MEMBER_DESCRIPTION_BYTES: Final = 256
+DEFAULT_LEASE_MS: Final = 10_000
+MIN_LEASE_MS: Final = 500
+MAX_LEASE_MS: Final = 600_000
+DEFAULT_RELEASE_WITHIN_MS: Final = 30_000
+MAX_RELEASE_WITHIN_MS: Final = 3_600_000
+# Unanswered commits of one member.
+MAX_COMMITS_IN_FLIGHT: Final = 1_000
 
 _MEMBER_ID_BYTES: Final = 8
 
 
 @dataclass(slots=True, eq=False)
-class _Answer:
+class _Answer(Unanswered):
     """A commit that has not been answered yet."""
 
     commit_id: int
-    append: Append | None = None
-    refusal: TidelogServerError | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        return self.refusal is not None or (self.append is not None and self.append.settled)
-
-    @property
-    def error(self) -> TidelogServerError | None:
-        if self.append is not None and self.append.failure is not None:
-            return unknown_outcome(self.append.failure)
-        return self.refusal
 
 
 class MemberCall(Duplex):
@@ -88,6 +71,8 @@ class MemberCall(Duplex):
         if first is None:
             raise InvalidRequestError("the stream has no requests: send `join` first", field="step")
         terms = self._terms(_parse(first))
+        # Else a member joins again, and is answered, as long as the node takes to stop.
+        self._node.admission.check_serving()
         self._session = await self._groups.join(self._group, terms, subscriber())
         self._changed = self._session.changed
         try:
@@ -129,6 +114,7 @@ class MemberCall(Duplex):
             ) / 1_000,
             join.incarnation,
             current_tenant(),
+            join.accepts_changes,
         )  # fmt: skip
 
     def _take(self, encoded: bytes) -> None:
@@ -161,13 +147,10 @@ class MemberCall(Duplex):
                 Commit(self._group, each.vchannel, check_tick(each.next_tick, "next_tick"), member_id, each.epoch)
                 for each in commit.positions
             ]
-            answer.append = self._groups.commits.commit(commits, self._on_settled)
+            answer.append = self._groups.commits.commit(commits, lambda _: self._changed.set())
         except TidelogServerError as error:
             answer.refusal = error
             self._changed.set()
-
-    def _on_settled(self, _: Append) -> None:
-        self._changed.set()
 
     async def _answer(self) -> None:
         """Write a response after each change, until the stream ends; not longer, as members join again elsewhere."""
@@ -192,10 +175,12 @@ class MemberCall(Duplex):
             self._failed = self._why_over()
         # Only if stale: most wake-ups are answers to commits.
         if session.is_stale and not session.is_over:
-            session.is_stale = False
-            self._response.assignments.CopyFrom(self._assignments())
+            self._add_holdings(session.take())
         while self._answers and self._answers[0].is_ready:
-            self._response.committed.append(_committed(self._answers.popleft()))
+            answer = self._answers.popleft()
+            self._response.committed.add(
+                commit_id=answer.commit_id, error=None if answer.error is None else error_of(answer.error)
+            )
             self._let_go(0)
         if self._response.ByteSize():
             response, self._response = self._response, pb.JoinGroupResponse()
@@ -206,38 +191,26 @@ class MemberCall(Duplex):
             group=self._group, vchannel="", member_id=self._session.member.member_id, epoch=0
         )
 
-    def _assignments(self) -> pb.GroupAssignments:
-        return pb.GroupAssignments(
-            vchannels=[
-                pb.GroupAssignment(
-                    vchannel=holding.vchannel,
-                    epoch=holding.epoch,
-                    next_tick=holding.next_tick,
-                    is_revoked=holding.release_by_s is not None,
-                )
-                for holding in self._session.holdings()
-            ]
-        )
+    def _add_holdings(self, changes: Changes) -> None:
+        """Add holdings to the next response, also an empty list."""
+        held = [
+            pb.GroupAssignment(
+                vchannel=holding.vchannel,
+                epoch=holding.epoch,
+                next_tick=holding.next_tick,
+                is_revoked=holding.release_by_s is not None,
+            )
+            for holding in changes.held
+        ]
+        if changes.is_complete:
+            self._response.assignments.CopyFrom(pb.GroupAssignments(vchannels=held))
+        else:
+            self._response.changes.CopyFrom(pb.GroupAssignmentChanges(vchannels=held, lost=changes.lost))
 
 
 def _parse(encoded: bytes) -> pb.JoinGroupRequest:
     check_size(encoded)
-    try:
-        return pb.JoinGroupRequest.FromString(encoded)
-    except DecodeError as error:
-        raise MalformedRequestError("JoinGroup") from error
-
-
-def _committed(answer: _Answer) -> pb.JoinGroupCommitted:
-    error = answer.error
-    if error is None:
-        return pb.JoinGroupCommitted(commit_id=answer.commit_id)
-    return pb.JoinGroupCommitted(
-        commit_id=answer.commit_id,
-        error=wal_service_pb2.AppendError(
-            code=status.code_number_of(error), message=status.text_of(error), detail=status.detail_of(error)
-        ),
-    )
+    return parsed(pb.JoinGroupRequest, encoded, "JoinGroup")
 
 
 def subscriber() -> Subscriber:

@@ -1,16 +1,21 @@
-"""Decoding of append options, and the deadlines and client ids of calls."""
+"""Decoding of append options and position commits, and the deadlines and client ids of calls."""
 
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.core.callers import Caller, is_clean
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ONE_PROCESS_PREFIX, ProducerSequence, is_of_one_process
+from tidelog_server.groups.types import Commit
 from tidelog_server.log.batch import UNCONDITIONAL, Conditions
+from tidelog_server.rpc.columns.pages import check_tick
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.access import current_principal, current_tenant
+
+MAX_CLIENT_ID_BYTES: Final = 64
+MAX_PRODUCER_ID_BYTES: Final = 64
 
 CLIENT_ID_KEY: Final = "tidelog-client-id"
 """Metadata key of the client id."""
@@ -72,7 +77,7 @@ def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | No
             field="sequence",
         )
     return ProducerSequence(
-        producer.producer_id, producer.epoch, producer.sequence, producer.is_repeated, current_tenant()
+        producer.producer_id, producer.epoch, producer.sequence, producer.is_repeated, current_tenant(), producer.call
     )
 
 
@@ -93,15 +98,51 @@ def check_staging(options: wal_service_pb2.AppendOptions) -> None:
             )
 
 
-def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:
+def commits_of(wire: Sequence[wal_service_pb2.PositionCommit], maximum: int, *, at_least: int = 0) -> list[Commit]:
+    """Return validated position commits. Raises InvalidRequestError."""
+    if not at_least <= len(wire) <= maximum:
+        raise InvalidRequestError(
+            f"the request commits {len(wire)} positions, expected {at_least} to {maximum}", field="positions"
+        )
+    commits = [
+        Commit(
+            each.group,
+            each.vchannel,
+            check_tick(each.next_tick, "next_tick"),
+            each.member_id,
+            each.epoch,
+            each.expected_tick if each.HasField("expected_tick") else None,
+        )
+        for each in wire
+    ]
+    if len({(commit.group, commit.vchannel) for commit in commits}) < len(commits):
+        raise InvalidRequestError(
+            "the request commits a position twice: send only the greatest tick", field="positions"
+        )
+    return commits
+
+
+class Syncs(NamedTuple):
+    """Which acknowledgements wait for a sync.
+
+    Attributes:
+        by_default: Those of appends that request no durability.
+        always: All, because the store would lose writes that were not synced with its process.
+    """
+
+    by_default: bool
+    always: bool = False
+
+
+def needs_sync(durability: int, syncs: Syncs) -> bool:
     """Return whether an acknowledgement waits for a sync. Raises InvalidRequestError."""
     match durability:
         case message_pb2.DURABILITY_UNSPECIFIED:
-            return syncs_by_default
+            return syncs.by_default or syncs.always
         case message_pb2.DURABILITY_SYNC:
             return True
         case message_pb2.DURABILITY_OS:
-            return False
+            return syncs.always
         case _:
             raise InvalidRequestError(
                 f"durability {durability} is unknown: use DURABILITY_SYNC (1) or DURABILITY_OS (2)",

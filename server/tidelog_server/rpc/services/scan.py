@@ -1,28 +1,21 @@
 """Scan and PlanScan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tidelog.v1 import wal_service_pb2 as pb
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.vchannels import Vchannels
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    DEFAULT_RESPONSE_BYTES,
-    DEFAULT_SPLIT_BYTES,
-    DEFAULT_WATERMARK_INTERVAL_MS,
-    MAX_RESPONSE_BYTES,
-    MAX_SOURCES_PER_SCAN,
-    MAX_SPLITS,
-    MAX_WATERMARK_INTERVAL_MS,
-    MIN_WATERMARK_INTERVAL_MS,
-)
+from tidelog_server.core.limits import DEFAULT_RESPONSE_BYTES, MAX_RESPONSE_BYTES, MAX_SPLITS, MIB
 from tidelog_server.core.message_checks import check_at_most, check_within
+from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import Tick
+from tidelog_server.log.channel_log import ChannelLog, grown_since
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.scan.planner import PlanRequest, ScanPlanner
 from tidelog_server.log.scan.positions import check_start_of_several, resolve_start
-from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
+from tidelog_server.log.scan.scanner import ScanParameters, ScanSource
 from tidelog_server.rpc.columns.pages import (
     ColumnEncoder,
     Filters,
@@ -36,6 +29,14 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.open_streams import caller_of
 from tidelog_server.security.access import current_access
 
+MAX_SOURCES_PER_SCAN: Final = 1_024
+DEFAULT_WATERMARK_INTERVAL_MS: Final = 200
+MIN_WATERMARK_INTERVAL_MS: Final = 10
+MAX_WATERMARK_INTERVAL_MS: Final = 60_000
+DEFAULT_SPLIT_BYTES: Final = 64 * MIB
+
+# Names of channels in an error.
+_SHOWN_CHANNELS: Final = 3
 _NO_LIMIT: Final = (1 << 63) - 1
 
 
@@ -52,7 +53,7 @@ class ScanCalls:
         """Stream pages until the end of the scan."""
         filters = Filters(request.filters)
         sources = self._sources(request, filters)
-        plan = _plan(request, filters)
+        plan = _plan(request, filters, _whole_channels(request, (source.log for source in sources)))
         names = [source.vchannel.name for source in sources]
         encoder: RowEncoder | ColumnEncoder = (
             RowEncoder(names, filters, plan.max_page_bytes)
@@ -65,6 +66,8 @@ class ScanCalls:
             async for page in scanner.pages():
                 if prefix is None:
                     prefix = self._first_fields(sources, plan)
+                if page.grown:
+                    prefix = (prefix or b"") + pb.ScanResponse(grown=_sizes(page.grown)).SerializeToString()
                 for response, messages in encoder.responses(page):
                     # Concatenated serialised messages are one merged message.
                     encoded, prefix = prefix + response if prefix else response, b""
@@ -79,7 +82,7 @@ class ScanCalls:
                         await access.quota.sent(size_bytes)
                 del page
 
-    def _first_fields(self, sources: Sequence[ScanSource], plan: ScanPlan) -> bytes:
+    def _first_fields(self, sources: Sequence[ScanSource], plan: ScanParameters) -> bytes:
         """Return what the first response has for a client that resumes the scan, serialised.
 
         Ordering: after the scan has begun, so that everything it delivers is before its end.
@@ -103,6 +106,7 @@ class ScanCalls:
                 "one per vchannel, or an empty list",
                 field="created_ticks",
             )
+        whole = _whole_channels(request, (log for log, _ in targets))
         for (log, _vchannel), created_tick in zip(targets, request.created_ticks, strict=False):
             log.check_created(created_tick)
         wanted = PlanRequest(
@@ -113,7 +117,8 @@ class ScanCalls:
             request.max_bytes_per_split or DEFAULT_SPLIT_BYTES,
         )
         cut, splits = await self._planner.plan(targets, wanted)
-        response = pb.PlanScanResponse(end_tick=cut)
+        # Ordering: after the plan. Vchannels that are added later have ticks above the cut only.
+        response = pb.PlanScanResponse(end_tick=cut, grown=_sizes(grown_since(whole, (log for log, _ in targets))))
         for (log, vchannel), found in zip(targets, splits, strict=True):
             for split in found:
                 response.splits.add(
@@ -150,11 +155,28 @@ class ScanCalls:
         return sources
 
 
-def _plan(request: pb.ScanRequest, filters: Filters) -> ScanPlan:
+def _whole_channels(request: pb.ScanRequest | pb.PlanScanRequest, logs: Iterable[ChannelLog]) -> Mapping[str, int]:
+    """Return the number of vchannels that the caller knows, of each channel of which it wants all."""
+    read = {log.name for log in logs}
+    whole = {each.name: each.vchannels for each in request.whole_channels}
+    if unread := whole.keys() - read:
+        raise InvalidRequestError(
+            f"whole_channels names '{shown(min(unread))}', of which the request has no vchannel: expected one of "
+            f"{', '.join(sorted(read)[:_SHOWN_CHANNELS])}",
+            field="whole_channels",
+        )
+    return whole
+
+
+def _sizes(channels: Mapping[str, int]) -> Iterator[pb.ChannelSize]:
+    return (pb.ChannelSize(name=name, vchannels=vchannels) for name, vchannels in channels.items())
+
+
+def _plan(request: pb.ScanRequest, filters: Filters, whole_channels: Mapping[str, int]) -> ScanParameters:
     end = request.end.WhichOneof("end")
     if end not in (None, "before_tick", "inside_tick", "watermark", "follow"):
         raise InvalidRequestError("the scan's end is unknown to this server", field="end")
-    return ScanPlan(
+    return ScanParameters(
         ends_at_durable=end in (None, "watermark"),
         end_tick=check_tick(getattr(request.end, end), end) if end in ("before_tick", "inside_tick") else None,
         message_types=filters.message_types,
@@ -171,6 +193,7 @@ def _plan(request: pb.ScanRequest, filters: Filters) -> ScanPlan:
         / 1_000,
         cuts_transactions=end == "inside_tick",
         broadcast_types=filters.broadcast_types,
+        whole_channels=whole_channels,
     )
 
 

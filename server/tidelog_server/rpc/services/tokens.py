@@ -1,12 +1,9 @@
 """TokenService."""
 
+from typing import Final
+
 from tidelog.v1 import token_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import (
-    DEFAULT_TOKEN_LIFETIME_MS,
-    MAX_TOKEN_DESCRIPTION_BYTES,
-    MAX_TOKEN_LIFETIME_MS,
-)
 from tidelog_server.core.message_checks import check_at_most, check_within
 from tidelog_server.core.names import is_plain, shown
 from tidelog_server.log.node import LogNode
@@ -17,6 +14,10 @@ from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import GrantError, parse_grants
 from tidelog_server.security.service import Security
 from tidelog_server.security.tokens import TokenRecord, is_token_id
+
+MAX_TOKEN_DESCRIPTION_BYTES: Final = 256
+DEFAULT_TOKEN_LIFETIME_MS: Final = 30 * 24 * 60 * 60 * 1_000
+MAX_TOKEN_LIFETIME_MS: Final = 366 * 24 * 60 * 60 * 1_000
 
 
 class TokenService:
@@ -59,7 +60,7 @@ class TokenService:
 
     async def list_tokens(self, request: pb.ListTokensRequest, context: Context) -> pb.ListTokensResponse:
         """List a page of tokens."""
-        now_ms, tokens = self._security.now_ms(), self._security.tokens
+        now_ms, tokens = self._security.clock.wall_ms(), self._security.tokens
 
         def find(token_id: str) -> Found[pb.TokenDescription]:
             record = tokens.records.get(token_id)
@@ -67,7 +68,7 @@ class TokenService:
                 return None, 0
             return _description(record), 1 + len(record.grants.all)
 
-        page = await page_of(request, tokens.ids, ANYTHING, find, Looks.of(self._node, context))
+        page = await page_of(request, tokens.names, ANYTHING, find, Looks.of(self._node, context))
         return pb.ListTokensResponse(tokens=page.items, next_page_token=page.next_token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest, _: Context) -> pb.RevokeTokenResponse:

@@ -8,27 +8,30 @@ from tidelog.v1 import transaction_service_pb2 as pb
 from tidelog_server.channels.directory import Directory
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES
 from tidelog_server.core.message_checks import check_at_most, check_within
-from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.groups.groups import Groups
 from tidelog_server.log.batch import Conditions
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.protocols import Companions
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.services.commits import commits_of
-from tidelog_server.rpc.services.mailboxes.transactions import JoinedMailboxes, MailboxTransactions
-from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync
+from tidelog_server.rpc.lists.pages import id_in_token
+from tidelog_server.rpc.services.mailboxes.transactions import MailboxTransactions, sent_by
+from tidelog_server.rpc.services.options import Syncs, caller_of, commits_of, conditions_of, longest_wait_s, needs_sync
+from tidelog_server.rpc.services.results import result_at
 from tidelog_server.security.access import current_access, current_principal
 from tidelog_server.security.grants import Verb
 from tidelog_server.txn.applications import AppTerms, AppVersion
 from tidelog_server.txn.commit import CommitTerms
 from tidelog_server.txn.prepared import PreparedTransactions, PreparedTxn
-from tidelog_server.txn.staged import Transactions, TxnDescription, check_targets
+from tidelog_server.txn.staged import Transactions, check_targets
+from tidelog_server.txn.table import TxnSession
+
+# Prepared transactions per commit, which are committed in one step of the event loop.
+MAX_PREPARED_TXNS: Final = 1_000
 
 _US_PER_S: Final = 1_000_000
-_MAX_ID_DIGITS: Final = 20
 # Small, because each transaction may have 256 vchannels with long names.
 _PAGE: Final = 100
 
@@ -45,7 +48,7 @@ class TransactionService:
         node: LogNode,
         *,
         mailboxes: MailboxTransactions,
-        syncs_by_default: bool,
+        syncs: Syncs,
     ) -> None:
         self._transactions = transactions
         self._mailboxes = mailboxes
@@ -53,7 +56,7 @@ class TransactionService:
         self._groups = groups
         self._directory = directory
         self._node = node
-        self._syncs_by_default = syncs_by_default
+        self._syncs = syncs
 
     async def begin_txn(self, request: pb.BeginTxnRequest, context: Context) -> pb.BeginTxnResponse:
         """Begin a transaction."""
@@ -70,7 +73,7 @@ class TransactionService:
         def terms() -> CommitTerms:
             # Only for the first commit: a repeated one must succeed even if channels were destroyed since.
             return CommitTerms(
-                needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
+                needs_sync(request.durability, self._syncs),
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
@@ -83,8 +86,8 @@ class TransactionService:
         if committed.is_repeated:
             _check_visible(request.txn_id, names)
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
-        if isinstance(joined, JoinedMailboxes) and not committed.is_repeated:
-            result.sent.extend(joined.sent())
+        if not committed.is_repeated:
+            result.sent.extend(sent_by(joined))
         return pb.CommitTxnResponse(result=result, vchannels=names)
 
     async def rollback_txn(self, request: pb.RollbackTxnRequest, context: Context) -> pb.RollbackTxnResponse:
@@ -111,9 +114,7 @@ class TransactionService:
         self, request: pb.CommitPreparedTxnsRequest, context: Context
     ) -> pb.CommitPreparedTxnsResponse:
         """Commit prepared transactions together."""
-        terms = CommitTerms(
-            needs_sync(request.durability, syncs_by_default=self._syncs_by_default), request.barrier_tick
-        )
+        terms = CommitTerms(needs_sync(request.durability, self._syncs), request.barrier_tick)
         app = _app(request.app_id, request.app_version)
         wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
         commit, is_repeated = await self._prepared.commit(
@@ -127,7 +128,7 @@ class TransactionService:
             first_tick=commit.first_tick if commit.messages else 0,
             last_tick=commit.last_tick if commit.messages else 0,
             messages=commit.messages,
-            durability=_durability(is_synced=commit.is_synced),
+            durability=message_pb2.DURABILITY_SYNC if commit.is_synced else message_pb2.DURABILITY_OS,
             duplicate=is_repeated,
         )
 
@@ -140,24 +141,16 @@ class TransactionService:
 
     async def list_txns(self, request: pb.ListTxnsRequest, _: Context) -> pb.ListTxnsResponse:
         """Return a page of open transactions."""
-        after_id = 0
-        if request.page_token:
-            token = request.page_token
-            if len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal()):
-                raise InvalidRequestError(
-                    "the page token is invalid: use next_page_token of the previous page", field="page_token"
-                )
-            after_id = int(request.page_token)
-        found = self._transactions.list(after_id, _PAGE + 1)
+        found = self._transactions.list(id_in_token(request), _PAGE + 1)
         page = found[:_PAGE]
         token = str(page[-1].txn_id) if len(found) > _PAGE else ""
-        return pb.ListTxnsResponse(txns=map(_open_txn, page), next_page_token=token)
+        return pb.ListTxnsResponse(txns=map(self._open_txn, page), next_page_token=token)
 
     async def describe_txn(self, request: pb.DescribeTxnRequest, _: Context) -> pb.DescribeTxnResponse:
         """Describe a transaction."""
         found = self._transactions.describe(_txn_id(request))
-        if isinstance(found, TxnDescription):
-            return pb.DescribeTxnResponse(txn=_open_txn(found))
+        if isinstance(found, TxnSession):
+            return pb.DescribeTxnResponse(txn=self._open_txn(found))
         names = (self._node.vchannel_name(run.vchannel_id) for run in found.runs)
         txn = pb.TxnDescription(
             txn_id=request.txn_id,
@@ -194,6 +187,26 @@ class TransactionService:
             conditions[vchannel.vchannel_id] = conditions_of(each)
         return conditions
 
+    def _open_txn(self, txn: TxnSession) -> pb.TxnDescription:
+        state = pb.TXN_STATE_OPEN
+        if txn.prepared_for is not None:
+            state = pb.TXN_STATE_PREPARED
+        if txn.is_committing:
+            state = pb.TXN_STATE_COMMITTING
+        left_s = max(0.0, txn.expires_s - self._transactions.clock.now_s())
+        return pb.TxnDescription(
+            txn_id=txn.txn_id,
+            state=state,
+            client_id=txn.caller.client_id,
+            principal=txn.caller.principal,
+            vchannels=[part.target.vchannel.name for part in txn.parts.values()],
+            batches=txn.batches,
+            messages=txn.messages,
+            bytes=txn.size_bytes,
+            keepalive_us=_us(txn.keepalive_s),
+            expires_in_us=0 if txn.is_committing else _us(left_s),
+        )
+
 
 def _check_visible(txn_id: int, names: Iterable[str]) -> None:
     """Check that the caller may see the outcome of a transaction, which is stored without its owner.
@@ -206,51 +219,18 @@ def _check_visible(txn_id: int, names: Iterable[str]) -> None:
         raise TransactionNotExistError(txn_id)
 
 
-def _open_txn(txn: TxnDescription) -> pb.TxnDescription:
-    state = pb.TXN_STATE_OPEN
-    if txn.prepared_for is not None:
-        state = pb.TXN_STATE_PREPARED
-    if txn.is_committing:
-        state = pb.TXN_STATE_COMMITTING
-    return pb.TxnDescription(
-        txn_id=txn.txn_id,
-        state=state,
-        client_id=txn.caller.client_id,
-        principal=txn.caller.principal,
-        vchannels=txn.vchannels,
-        batches=txn.batches,
-        messages=txn.messages,
-        bytes=txn.size_bytes,
-        keepalive_us=_us(txn.keepalive_s),
-        expires_in_us=0 if txn.is_committing else _us(txn.expires_in_s),
-    )
-
-
 def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> wal_service_pb2.TransactionResult:
     """Return the position of a committed transaction as a message."""
-    durability = _durability(is_synced=outcome.is_synced)
     if not outcome.runs:
         return wal_service_pb2.TransactionResult(txn_id=txn_id)
     parts, tick = [], outcome.first_tick
     for run in outcome.runs:
-        last_tick = tick + run.messages - 1
-        parts.append(
-            wal_service_pb2.AppendResult(
-                message_id=encode_message_id(last_tick),
-                first_tick=tick,
-                last_tick=last_tick,
-                durability=durability,
-                duplicate=is_repeated,
-            )
-        )
-        tick = last_tick + 1
+        end_tick = tick + run.messages
+        parts.append(result_at(tick, end_tick - 1, is_synced=outcome.is_synced, is_duplicate=is_repeated))
+        tick = end_tick
     return wal_service_pb2.TransactionResult(
         txn_id=txn_id, first_tick=outcome.first_tick, last_tick=outcome.last_tick, parts=parts
     )
-
-
-def _durability(*, is_synced: bool) -> message_pb2.Durability:
-    return message_pb2.DURABILITY_SYNC if is_synced else message_pb2.DURABILITY_OS
 
 
 def _app(app_id: str, version: int | None) -> AppVersion:

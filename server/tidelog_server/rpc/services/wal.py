@@ -46,13 +46,20 @@ class WalService:
 
     async def open_producer(self, request: pb.OpenProducerRequest, _: Context) -> pb.OpenProducerResponse:
         """Open a producer, and fence its previous epoch."""
-        window = await self._vchannels.open_producer(
+        windows = await self._vchannels.open_producer(
             request.vchannel, check_opened_id(request.producer_id), current_tenant(),
             accept_forgotten=request.accept_forgotten,
         )  # fmt: skip
+        states = [
+            pb.ProducerVchannel(
+                last_sequence=window.last_sequence, last_tick=window.last_tick, last_call=window.last_call
+            )
+            for window in windows
+        ]
         return pb.OpenProducerResponse(
-            epoch=window.epoch, last_sequence=window.last_sequence, last_tick=window.last_tick
-        )
+            epoch=windows[0].epoch, last_sequence=windows[0].last_sequence, last_tick=windows[0].last_tick,
+            vchannels=() if "/" in request.vchannel else states,
+        )  # fmt: skip
 
     async def set_fencing_token(self, request: pb.SetFencingTokenRequest, _: Context) -> pb.SetFencingTokenResponse:
         """Fence clients that append with an older token."""

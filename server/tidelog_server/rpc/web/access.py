@@ -14,19 +14,28 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from tidelog_server.core.limits import API_READ_WITHIN_S, API_SMALL_BYTES
+from tidelog_server.core.limits import KIB
 from tidelog_server.rpc.calls import OtherAnswerError
 from tidelog_server.rpc.web.bounds import ApiBounds
+
+# Contents above this size share MAX_API_READS.
+API_SMALL_BYTES: Final = 64 * KIB
+# Less than HTTP_REQUEST_WITHIN_S, so that a request that is too slow is answered before its connection is closed.
+API_READ_WITHIN_S: Final = 9.0
 
 _OTHER_SITES: Final = ("cross-site", "same-site")
 
 
-class NotReadError(OtherAnswerError):
-    """The content of a request was not read; ``status`` is that of the answer."""
+class UnmadeCallError(OtherAnswerError):
+    """A request did not become a call; ``status`` is that of the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+class NotReadError(UnmadeCallError):
+    """The content of a request was not read."""
 
 
 def is_from_other_site(request: web.Request) -> bool:

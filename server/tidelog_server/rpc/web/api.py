@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -13,13 +14,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import API_INLINE_BYTES, MAX_API_REQUEST_BYTES
+from tidelog_server.core.limits import API_INLINE_BYTES, MIB
 from tidelog_server.rpc.web.access import NotReadError, read_body
-from tidelog_server.rpc.web.answers import http_status_of
 from tidelog_server.rpc.web.calls import SERVICE, Pending, WebCalls
-from tidelog_server.rpc.web.context import RefusedCallError
-from tidelog_server.rpc.web.json_form import fill, fill_from_texts, to_json
+from tidelog_server.rpc.web.context import RefusedCallError, http_status_of
+from tidelog_server.rpc.web.json_form import error_json, fill, fill_from_texts, to_json
 from tidelog_server.rpc.web.json_reader import read_json
+
+MAX_API_REQUEST_BYTES: Final = 2 * MIB
 
 API_PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = f"{API_PREFIX}/openapi.json"
@@ -47,24 +49,11 @@ class Route:
     summary: str
     name_field: str = ""
     created_field: str = ""
-    segments: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "segments", tuple(self.path.split("/")))
 
     @property
     def has_content(self) -> bool:
         """True if the fields of the request are in the content."""
         return self.verb not in ("GET", "DELETE")
-
-    def name_in(self, segments: tuple[str, ...]) -> str | None:
-        """Return the name in a path, empty if the route has no name; None if the path is another one."""
-        if len(segments) != len(self.segments):
-            return None
-        pairs = list(zip(self.segments, segments, strict=True))
-        if any(own not in (_NAME, given) for own, given in pairs):
-            return None
-        return next((unquote(given) for own, given in pairs if own == _NAME), "")
 
 
 def _of_mailbox(verb: str, action: str, call: str, summary: str) -> Route:
@@ -101,6 +90,7 @@ class JsonApi:
     def __init__(self, calls: WebCalls, document: Mapping[str, Any]) -> None:
         """Serve ``document`` as the OpenAPI document."""
         self._calls = calls
+        self._routes = [(re.compile(route.path.replace(_NAME, "([^/]*)")), route) for route in ROUTES]
         self._document = json.dumps(document, ensure_ascii=False).encode()
         # One large content is parsed at a time: threads share the interpreter lock.
         self._parsing = asyncio.Semaphore(1)
@@ -110,19 +100,14 @@ class JsonApi:
         path = request.rel_url.raw_path
         if path == DOCUMENT_PATH and request.method == "GET":
             return web.Response(body=self._document, content_type="application/json")
-        segments = tuple(path.split("/"))
-        found = [(route, name) for route in ROUTES if (name := route.name_in(segments)) is not None]
-        for route, name in found:
+        found = [(route, match) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
+        for route, match in found:
             if route.verb == request.method:
-                return await self._call(request, route, name)
+                return await self._call(request, route, unquote("".join(match.groups())))
         if found:
             allowed = ", ".join(route.verb for route, _ in found)
             return problem(405, "METHOD_NOT_ALLOWED", f"the method is not allowed: use {allowed}", {"Allow": allowed})
         return problem(404, "PATH_UNKNOWN", f"nothing is at this path: see {DOCUMENT_PATH}")
-
-    @property
-    def _waits(self) -> int:
-        return self._calls.bounds.waits.total
 
     async def _call(self, request: web.Request, route: Route, name: str) -> web.Response:
         try:
@@ -198,18 +183,13 @@ def is_utf8(text: str) -> bool:
 def problem(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return an answer for a request that is not a call."""
     error = {"reason": reason, "message": message, "effect": "none", "values": {}}
-    return _json({"error": error}, status, headers)
+    return _answer(_encoded({"error": error}), status, headers)
 
 
 def refused(error: RefusedCallError) -> web.Response:
     """Return the answer to a refused call."""
     status, headers = http_status_of(error)
-    fields = {"reason": error.reason, "message": error.text, "effect": error.effect, "values": error.values}
-    return _json({"error": fields}, status, headers)
-
-
-def _json(value: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> web.Response:
-    return _answer(_encoded(value), status, headers)
+    return _answer(_encoded({"error": error_json(error.text, error.detail)}), status, headers)
 
 
 def _answer(content: bytes, status: int, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -9,15 +9,17 @@ from aiohttp import web
 
 from tidelog_server.core.callers import Tenant, tenant_of
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import (
-    MAX_API_CALLS,
-    MAX_API_READS,
-    MAX_API_WAITS,
-    MAX_ARRIVING_PER_ADDRESS,
-    Limits,
-)
+from tidelog_server.core.limits import MAX_API_CALLS, Limits
 from tidelog_server.core.usage import Usage
 from tidelog_server.security.access import current_access, current_tenant
+
+# Of the MAX_API_CALLS at a time, at most MAX_API_WAITS may be fetches that wait for a message. A call begins with valid
+# credentials. Without authentication it begins once its content has arrived, but MAX_ARRIVING_PER_ADDRESS of an address
+# begin before that. At most MAX_API_READS contents above API_SMALL_BYTES arrive at a time. Principals share the three
+# (D-102); callers without credentials share the last by address.
+MAX_API_WAITS: Final = 96
+MAX_API_READS: Final = 16
+MAX_ARRIVING_PER_ADDRESS: Final = 8
 
 Hold = Callable[[web.Request], AbstractContextManager[None]]
 """Exempts the connection of a request from the bounds on connections while it lasts."""
@@ -49,11 +51,6 @@ def visited(request: web.Request) -> Iterator[Visit]:
         yield visit
 
 
-def visit_of(request: web.Request) -> Visit:
-    """Return what a request uses."""
-    return request[_VISIT]
-
-
 class ApiBounds:
     """Calls by HTTP, those that wait for messages, and contents that arrive; by principal, or by address without one.
 
@@ -78,7 +75,7 @@ class ApiBounds:
         Raises:
             RateLimitRejectedError: There are too many calls.
         """
-        visit = visit_of(request)
+        visit = request[_VISIT]
         if visit.is_begun:
             return
         self._count(visit, self.calls, MAX_API_CALLS, "calls by HTTP", "api_calls")
@@ -106,7 +103,7 @@ class ApiBounds:
 
     def wait(self, request: web.Request) -> None:
         """Count a fetch that waits until its request is answered. Raises RateLimitRejectedError."""
-        self._count(visit_of(request), self.waits, MAX_API_WAITS, "fetches by HTTP that wait for messages", "api_waits")
+        self._count(request[_VISIT], self.waits, MAX_API_WAITS, "fetches by HTTP that wait for messages", "api_waits")
 
     @asynccontextmanager
     async def reading(self, request: web.Request) -> AsyncIterator[None]:

@@ -4,10 +4,9 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -15,12 +14,12 @@ from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.cluster import NotOwnerError
 from tidelog_server.core.errors.mailboxes import MailboxNotExistError
-from tidelog_server.core.limits import CALL_COST_BYTES, MAX_REMEMBERED_LOCKS
+from tidelog_server.core.limits import CALL_COST_BYTES
 from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.mailboxes import Mailboxes
 from tidelog_server.mailboxes.registry import Registry
-from tidelog_server.rpc.calls import CallSupervisor, Method
-from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.calls import CallSupervisor
+from tidelog_server.rpc.context import Context, Method
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import candidates
 from tidelog_server.rpc.services.mailboxes.bodies import Bodies
@@ -30,9 +29,16 @@ from tidelog_server.security.access import Access, current_access
 from tidelog_server.security.grants import OF_MAILBOXES, Verb
 from tidelog_server.security.permissions import Row
 
+# Locks that the HTTP API remembers with their mailboxes; the mailbox of another one is searched.
+MAX_REMEMBERED_LOCKS: Final = 16_384
+
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["MailboxService"]
 _MANAGERS: Final = frozenset((Verb.MAILBOX_MANAGE,))
-_Result = TypeVar("_Result")
+SEARCH: Final = "search"
+"""A call that does nothing but make its request, for a search in ``make`` of its Pending.
+
+It needs what a list of mailboxes needs: to be known. A search finds what the caller has a permission on.
+"""
 
 
 async def _no_content() -> bytes:
@@ -114,22 +120,23 @@ class WebCalls:
             for name, descriptor in SERVICE.methods_by_name.items()
             if not descriptor.client_streaming
         }
-        # A search needs what a list of mailboxes needs: to be known. It finds what the caller has a permission on.
-        self._search = supervisor.local(SERVICE.methods_by_name["ListMailboxes"], _run_job, self._begin)
+        self._methods[SEARCH] = supervisor.local(SERVICE.methods_by_name["ListMailboxes"], _nothing, self._begin)
         # Mailboxes of locks that were fetched by HTTP, the oldest first.
         self._mailbox_of_lock: OrderedDict[bytes, str] = OrderedDict()
 
     async def call(self, request: web.Request, name: str, message: Message | Pending) -> Any:
-        """Make a call and return its response; of a stream, the last message.
+        """Make a call and return its response; of a stream, the last message; of SEARCH, its request.
 
         Raises:
             RefusedCallError: It was refused, or failed.
             OtherAnswerError: The request could not be made.
         """
         pending = _ready(message) if isinstance(message, Message) else message
-        context = HttpContext(request)
-        response = await self._methods[name](_Begun(request, name, pending), _as_context(context))
-        return response if response is not None else _last(SERVICE.methods_by_name[name], context)
+        context: Any = HttpContext(request)
+        response = await self._methods[name](_Begun(request, name, pending), context)
+        if response is not None:
+            return response
+        return GetMessageClass(SERVICE.methods_by_name[name].output_type).FromString(context.written)
 
     async def _begin(self, call: _Begun, access: Access | None, row: Row) -> Message:
         """Return the request of a call whose caller is known.
@@ -194,18 +201,9 @@ class WebCalls:
         names = self._visible(_MANAGERS, self._looks(request))
         return [name async for name in names if (log := self._opened_or_none(name)) and log.state.leases]
 
-    async def search(self, request: web.Request, pending: Pending, job: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of ``job`` as a call of anybody with a permission on mailboxes. Raises as ``call`` does."""
-        found: list[_Result] = []
-
-        async def run() -> None:
-            found.append(await job())
-
-        await self._search(_Begun(request, "ListMailboxes", pending), _as_context(HttpContext(request, run)))
-        return found[0]
-
     def _looks(self, request: web.Request) -> Looks:
-        return Looks.of(self._opened.shared.node, _as_context(HttpContext(request)))
+        context: Any = HttpContext(request)
+        return Looks.of(self._opened.shared.node, context)
 
     async def _visible(self, verbs: frozenset[Verb], looks: Looks) -> AsyncIterator[str]:
         """Yield the mailboxes of this node on which the caller has one of ``verbs``, in turns."""
@@ -276,10 +274,9 @@ def _check_first(access: Access, row: Row, named: Message | None, name: str) -> 
     """Check before the content is read that a call may be permitted. Raises PermissionDeniedError."""
     if named is not None:
         row.check(access, named)
-        return
-    empty = GetMessageClass(SERVICE.methods_by_name[name].input_type)()
-    for verb, _ in row.needs(empty) if row.needs else ():
-        access.require_somewhere(verb)
+    elif row.needs:
+        for verb, _ in row.needs(GetMessageClass(SERVICE.methods_by_name[name].input_type)()):
+            access.require_somewhere(verb)
 
 
 def _is_seen(mailbox: str) -> bool:
@@ -287,18 +284,5 @@ def _is_seen(mailbox: str) -> bool:
     return access is None or access.may(OF_MAILBOXES, mailbox)
 
 
-async def _run_job(_: Message, context: Context) -> Message:
-    job = getattr(context, "job", None)
-    assert job is not None
-    await job()
-    return pb.ListMailboxesResponse()
-
-
-def _as_context(context: Any) -> Context:
-    """Return the context as the type that methods take, of which it has what they use."""
-    return context  # type: ignore[no-any-return]  # see above
-
-
-def _last(descriptor: MethodDescriptor, context: HttpContext) -> Message:
-    found: Message = GetMessageClass(descriptor.output_type).FromString(context.written)
-    return found
+async def _nothing(request: Message, _: Context) -> Message:
+    return request

@@ -1,8 +1,9 @@
-"""What stands for gRPC's context in a call by HTTP."""
+"""What stands for gRPC's context in a call by HTTP, and the status of one that was refused."""
 
 import base64
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -10,12 +11,33 @@ from aiohttp import web
 
 from tidelog.v1 import error_pb2
 from tidelog_server.rpc.calls import OtherAnswerError
-from tidelog_server.rpc.status import DETAILS_KEY
+from tidelog_server.rpc.context import TRACE_KEYS
+from tidelog_server.rpc.status import RETRY_AFTER_MS, detail_in
 
 # What a browser that asked for a password sends: the token is the password.
 _BASIC: Final = "basic "
-_CARRIED: Final = ("traceparent", "tracestate")
 _FORBIDDEN_IN_HEADERS: Final = "\r\n\0"
+_Code = grpc.StatusCode
+STATUS_OF_CODE: Final = {
+    _Code.INVALID_ARGUMENT: 400,
+    _Code.OUT_OF_RANGE: 400,
+    _Code.UNAUTHENTICATED: 401,
+    _Code.PERMISSION_DENIED: 403,
+    _Code.NOT_FOUND: 404,
+    _Code.FAILED_PRECONDITION: 409,
+    _Code.ALREADY_EXISTS: 409,
+    _Code.ABORTED: 409,
+    _Code.RESOURCE_EXHAUSTED: 429,
+    _Code.INTERNAL: 500,
+    _Code.DATA_LOSS: 500,
+    _Code.UNAVAILABLE: 503,
+    _Code.DEADLINE_EXCEEDED: 504,
+}
+STATUS_OF_REASON: Final = {"BODY_TOO_LARGE": 413, "NOT_OWNER": 421, "DISK_FULL": 507}
+"""Reasons whose status is more precise than that of their code."""
+CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tidelog"'}
+BROWSER_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="tidelog: the token is the password", charset="UTF-8"'}
+"""What makes a browser ask for a token. It understands neither Bearer nor two challenges in one header."""
 
 
 class RefusedCallError(OtherAnswerError):
@@ -24,8 +46,8 @@ class RefusedCallError(OtherAnswerError):
     Attributes:
         code: Its status code.
         text: What was wrong.
+        detail: Its reason, effect and values.
         reason: Name of the reason, such as ``MAILBOX_NOT_EXIST``.
-        effect: ``none``, or ``unknown``.
         values: Values of the error, by name.
     """
 
@@ -33,9 +55,20 @@ class RefusedCallError(OtherAnswerError):
         super().__init__(text)
         self.code = code
         self.text = text
+        self.detail = detail
         self.reason = error_pb2.Reason.Name(detail.reason).removeprefix("REASON_")
-        self.effect = error_pb2.Effect.Name(detail.effect).removeprefix("EFFECT_").lower()
         self.values: Mapping[str, str] = dict(detail.values)
+
+
+def http_status_of(error: RefusedCallError) -> tuple[int, Mapping[str, str]]:
+    """Return the status of a refused call, and the headers that it needs."""
+    status = STATUS_OF_REASON.get(error.reason) or STATUS_OF_CODE.get(error.code, 500)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers |= CHALLENGE
+    if (retry_after_ms := error.values.get(RETRY_AFTER_MS)) is not None:
+        headers["Retry-After"] = str(ceil(int(retry_after_ms) / 1_000))
+    return status, headers
 
 
 class HttpContext:
@@ -43,20 +76,18 @@ class HttpContext:
 
     Attributes:
         written: Messages that a stream has written; the last one only.
-        job: What the call does, for calls whose method is only a permission.
     """
 
-    def __init__(self, request: web.Request, job: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(self, request: web.Request) -> None:
         self._request = request
         self._code: grpc.StatusCode | None = None
         self.written = b""
-        self.job = job
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
         """Return the headers that calls by gRPC have as metadata."""
         headers = self._request.headers
         found = [("authorization", bearer(value)) for value in headers.getall("Authorization", [])]
-        return [*found, *((name, headers[name]) for name in _CARRIED if name in headers)]
+        return [*found, *((name, headers[name]) for name in TRACE_KEYS if name in headers)]
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the client certificate, which TLS has verified, and whether the call is encrypted."""
@@ -88,11 +119,7 @@ class HttpContext:
     ) -> NoReturn:
         """Refuse the call. Raises RefusedCallError."""
         self._code = code
-        detail = error_pb2.ErrorDetail()
-        encoded = dict(trailing_metadata).get(DETAILS_KEY, b"")
-        for wrapped in error_pb2.RpcStatus.FromString(encoded).details:
-            wrapped.Unpack(detail)
-        raise RefusedCallError(code, details, detail)
+        raise RefusedCallError(code, details, detail_in(trailing_metadata))
 
     async def write(self, response: bytes) -> None:
         """Keep the message: the answer by HTTP is the last one."""

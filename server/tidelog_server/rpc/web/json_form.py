@@ -3,10 +3,14 @@
 Names are those of the protocol. Ids are decimal text, because JavaScript has no exact numbers above 2**53; other
 numbers are numbers. Locks are hexadecimal digits. A body is ``body``, text, or ``body_base64`` if it is not UTF-8.
 Values of enumerations are lower-case. Answers have every field, except those that are optional and not set.
+
+Why not protobuf's json_format: it writes 64-bit numbers as text, bytes in base64, and names of enumerations as they are
+in the protocol, and it does not state which field of a request is invalid and what is expected there.
 """
 
 import base64
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -31,7 +35,7 @@ _IDS: Final = frozenset((FieldDescriptor.TYPE_FIXED64,))
 _WHOLE: Final = frozenset((FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32,
     FieldDescriptor.CPPTYPE_UINT64))  # fmt: skip
 _MAX_DIGITS: Final = 20
-
+_BASE64: Final = partial(base64.b64decode, validate=True)
 
 # -- Answers ---------------------------------------------------------------------------------------------------
 
@@ -39,7 +43,8 @@ _MAX_DIGITS: Final = 20
 def to_json(message: Message) -> dict[str, Json]:
     """Return a message as JSON."""
     if message.DESCRIPTOR.full_name == _ERROR:
-        return error_json(message)
+        error: Any = message
+        return error_json(error.message, error.detail)
     found: dict[str, Json] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):
@@ -56,12 +61,11 @@ def to_json(message: Message) -> dict[str, Json]:
     return found
 
 
-def error_json(error: Any) -> dict[str, Json]:
+def error_json(text: str, detail: error_pb2.ErrorDetail) -> dict[str, Json]:
     """Return an error of the protocol as JSON: reason, message, effect and values."""
-    detail = error.detail
     return {
         "reason": error_pb2.Reason.Name(detail.reason).removeprefix("REASON_"),
-        "message": error.message,
+        "message": text,
         "effect": error_pb2.Effect.Name(detail.effect).removeprefix("EFFECT_").lower(),
         "values": dict(detail.values),
     }
@@ -139,17 +143,14 @@ def _fill_field(message: Message, field: Field, value: Json, where: str, *, is_b
             if field.message_type is not None:
                 fill(target.add(), each, place + ".")
             else:
-                _append(target, place, _parsed(field, each, place))
+                parsed = _parsed(field, each, place)
+                _set(place, parsed, partial(target.append, parsed))
     elif field.message_type is not None:
         target.SetInParent()
         fill(target, value, where + ".")
     else:
-        parsed = _base64(value, where) if is_base64 else _parsed(field, value, where)
+        parsed = _bytes(_BASE64, value, where, "base64") if is_base64 else _parsed(field, value, where)
         _set(where, value, lambda: setattr(message, field.name, parsed))
-
-
-def _append(target: Any, where: str, value: Any) -> None:
-    _set(where, value, lambda: target.append(value))
 
 
 def _set(where: str, value: Json, assign: Callable[[], None]) -> None:
@@ -172,7 +173,8 @@ def _parsed(field: Field, value: Json, where: str) -> Any:
             raise _invalid(where, value, "an id as decimal text")
         return int(value)
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return _text(value, where).encode() if field.name == BODY else _hex(value, where)
+        is_text = field.name == BODY
+        return _text(value, where).encode() if is_text else _bytes(bytes.fromhex, value, where, "hexadecimal digits")
     if field.cpp_type in _WHOLE:
         if isinstance(value, bool) or not isinstance(value, int):
             raise _invalid(where, value, "a whole number")
@@ -194,18 +196,11 @@ def _text(value: Json, where: str) -> str:
     return value
 
 
-def _hex(value: Json, where: str) -> bytes:
+def _bytes(decode: Callable[[str], bytes], value: Json, where: str, form: str) -> bytes:
     try:
-        return bytes.fromhex(_text(value, where))
+        return decode(_text(value, where))
     except ValueError as error:
-        raise _invalid(where, value, "hexadecimal digits") from error
-
-
-def _base64(value: Json, where: str) -> bytes:
-    try:
-        return base64.b64decode(_text(value, where), validate=True)
-    except ValueError as error:
-        raise _invalid(where, value, "base64") from error
+        raise _invalid(where, value, form) from error
 
 
 def fill_from_texts(message: Message, texts: Mapping[str, str]) -> None:

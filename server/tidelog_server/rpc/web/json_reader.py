@@ -10,16 +10,22 @@ from json import decoder, scanner
 from typing import Any, Final
 
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_API_DEPTH, MAX_API_MEMBERS, MAX_API_VALUES, MAX_MAILBOX_BATCH
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.core.message_checks import MAX_MESSAGE_HEADERS
+
+# Values of one JSON content, members of an object, and levels of nesting. An array has at most MAX_MAILBOX_BATCH
+# elements. They bound the time to parse a content, about 4 microseconds for a value.
+MAX_API_VALUES: Final = MAX_MAILBOX_BATCH * (MAX_MESSAGE_HEADERS + 16)
+MAX_API_MEMBERS: Final = 2 * MAX_MESSAGE_HEADERS
+MAX_API_DEPTH: Final = 16
 
 Json = Any
 """What ``json.loads`` returns."""
 _Scan = Callable[[str, int], tuple[Json, int]]
 
-# Not in the library's stubs.
-_make_scanner: Final[Any] = scanner.py_make_scanner  # type: ignore[attr-defined]
-_read_array: Final[Any] = decoder.JSONArray  # type: ignore[attr-defined]
-_read_object: Final[Any] = decoder.JSONObject  # type: ignore[attr-defined]
+_make_scanner: Final[Any] = scanner.py_make_scanner  # type: ignore[attr-defined]  # the stubs lack it
+_read_array: Final[Any] = decoder.JSONArray  # type: ignore[attr-defined]  # the stubs lack it
+_read_object: Final[Any] = decoder.JSONObject  # type: ignore[attr-defined]  # the stubs lack it
 
 
 def read_json(content: bytes) -> Json:

@@ -10,21 +10,20 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
+from tidelog.pandora_formats.go_times import parse_duration
+from tidelog.pandora_formats.url_values import Values
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.wire.go_times import parse_duration
-from tidelog.wire.url_values import Values, parse_values
-from tidelog_server.rpc.web.access import NotReadError
-from tidelog_server.rpc.web.answers import BROWSER_CHALLENGE, http_status_of
+from tidelog_server.rpc.web.access import UnmadeCallError
 from tidelog_server.rpc.web.calls import WebCalls
-from tidelog_server.rpc.web.context import HttpContext, RefusedCallError
-from tidelog_server.rpc.web.pandora import HEADERS_LIMIT, ApiError, ListedMail, PandoraEndpoints, ServerError
+from tidelog_server.rpc.web.context import BROWSER_CHALLENGE, HttpContext, RefusedCallError, http_status_of
+from tidelog_server.rpc.web.pandora import HEADERS_LIMIT, ApiError, ListedMail, PandoraEndpoints
 
 DEFAULT_RECEIVED_AT: Final = "-24h"
 MAX_FIELDS: Final = 32
@@ -104,11 +103,13 @@ class MailboxPage:
                     return shown
             else:
                 shown = _asked(form)
-            return await self._page(request, shown, names)
-        except NotReadError as error:
+            rows = None
+            if shown.receiver:
+                after_ns = self._endpoints.received_after(shown.received_at)
+                rows = await self._endpoints.list(request, shown.receiver, after_ns)
+            return self._rendered(request, shown, names, rows)
+        except UnmadeCallError as error:
             return self._rendered(request, _Shown(error=str(error), status=error.status), [], None)
-        except ApiError as error:
-            return self._rendered(request, _Shown(error=str(error), status=400), [], None)
         except RefusedCallError as error:
             status, headers = http_status_of(error)
             headers = BROWSER_CHALLENGE if status == 401 else headers
@@ -132,8 +133,8 @@ class MailboxPage:
                 return self._see(receiver, reenqueued=str(done.messages))
             mid = await self._send(request, mail)
             return self._see(mail.to, sent=mid)
-        except (ApiError, ServerError) as error:
-            return _Shown(mail=mail, error=str(error), status=400 if isinstance(error, ApiError) else 500)
+        except ApiError as error:
+            return _Shown(mail=mail, error=str(error), status=error.status)
         except RefusedCallError as error:
             status, _ = http_status_of(error)
             if status == 401:
@@ -144,13 +145,13 @@ class MailboxPage:
         fields: Values = {"topic": [mail.topic]}
         for name, value in mail.fields:
             if name in _RESERVED:
-                raise ApiError(f"the name of a field is {name!r}, which the form has already: choose another one")
+                raise ApiError(400, f"the name of a field is {name!r}, which the form has already: choose another one")
             if name:
                 fields.setdefault(name, []).append(value)
         try:
             delay_ns = parse_duration(mail.delay) if mail.delay else 0
         except ValueError as error:
-            raise ApiError(str(error)) from error
+            raise ApiError(400, str(error)) from error
         made = self._endpoints.mail(mail.sender, mail.to, delay_ns, "", fields)
         await self._endpoints.send(request, made)
         return made.mid
@@ -172,13 +173,6 @@ class MailboxPage:
 
         listed = await self._calls.call(request, "ListMailboxes", self._endpoints.pending(request, make))
         return [mailbox.name for mailbox in listed.mailboxes], forms[0]
-
-    async def _page(self, request: web.Request, shown: _Shown, names: list[str]) -> web.Response:
-        if not shown.receiver:
-            return self._rendered(request, shown, names, None)
-        after_ns = self._endpoints.received_after(shown.received_at)
-        rows = await self._endpoints.list(request, shown.receiver, after_ns)
-        return self._rendered(request, shown, names, rows)
 
     def _rendered(
         self,
@@ -212,7 +206,7 @@ class MailboxPage:
         return answer
 
     def _row(self, receiver: str, row: ListedMail) -> Mapping[str, str]:
-        header, body = row.header, _parsed(row.body)
+        header = row.header
         mid = header["mid"][0]
         query = urlencode({"mid": mid, "receiver": receiver, "id": row.message_id}, quote_via=quote)
         return {
@@ -220,8 +214,8 @@ class MailboxPage:
             "send_when": header["sendWhen"][0],
             "status": header["status"][0],
             "deliveries": header["deliveryCount"][0],
-            "sender": _first(body, "sender"),
-            "topic": _first(body, "topic"),
+            "sender": _first(row.fields, "sender"),
+            "topic": _first(row.fields, "topic"),
             "mid": mid,
             "link": f"{self._path}/admin/fetchBlob?{query}",
         }
@@ -247,13 +241,6 @@ def _asked(form: Values) -> _Shown:
 def _mail_of(form: Values) -> _Mail:
     pairs = tuple(zip(form.get("name", ()), form.get("value", ()), strict=False))[:MAX_FIELDS]
     return _Mail(_first(form, "to"), _first(form, "from"), _first(form, "delay"), _first(form, "topic"), pairs)
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        return parse_values(body)
-    except ValueError:
-        return {}
 
 
 def _first(form: Mapping[str, list[str]], name: str) -> str:

@@ -12,33 +12,27 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.wire.go_times import (
+from tidelog.pandora_formats.go_times import (
     ZERO_TIME,
     epoch_ns_of,
     exact_time,
     exact_time_of_ns,
     parse_duration,
 )
-from tidelog.wire.url_values import SERVER_FIELD, MailHeader, Values, encode_values, parse_values
+from tidelog.pandora_formats.url_values import SERVER_FIELD, MailHeader, Values, encode_values, parse_values
+from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import (
-    API_INLINE_BYTES,
-    KIB,
-    MAX_DEDUP_WINDOW_MS,
-    MAX_FORM_FIELDS,
-    MAX_MAILBOX_LEASE_MS,
-)
+from tidelog_server.core.limits import API_INLINE_BYTES, KIB, MAX_DEDUP_WINDOW_MS, MAX_MAILBOX_LEASE_MS
 from tidelog_server.core.names import check_mailbox_name
 from tidelog_server.core.ticks import LOGICAL_BITS
-from tidelog_server.rpc.calls import OtherAnswerError
-from tidelog_server.rpc.web.access import NotReadError, read_body
-from tidelog_server.rpc.web.answers import http_status_of
-from tidelog_server.rpc.web.calls import Pending, WebCalls, mid_of
-from tidelog_server.rpc.web.context import RefusedCallError
+from tidelog_server.rpc.web.access import UnmadeCallError, read_body
+from tidelog_server.rpc.web.calls import SEARCH, Pending, WebCalls, mid_of
+from tidelog_server.rpc.web.context import RefusedCallError, http_status_of
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.security.access import current_access
 from tidelog_server.security.grants import Verb
+
+MAX_FORM_FIELDS: Final = 4_096
 
 DEFAULT_LEASE_MS: Final = 5 * 60 * 1_000
 HEADERS_LIMIT: Final = 10
@@ -52,16 +46,8 @@ _ID_BYTES: Final = 20
 _NO_KEY: Final = "key not found"
 
 
-class ApiError(OtherAnswerError):
+class ApiError(UnmadeCallError):
     """A refusal with a text of pandora's API."""
-
-
-class ServerError(OtherAnswerError):
-    """A refusal that pandora reports as a failure of the server."""
-
-
-class NotFoundError(OtherAnswerError):
-    """There is no message with the key."""
 
 
 class Mail(NamedTuple):
@@ -85,11 +71,11 @@ class Mail(NamedTuple):
 
 
 class ListedMail(NamedTuple):
-    """A message that could be fetched: its id in the mailbox, its header, and its body."""
+    """A message that could be fetched: its id in the mailbox, its header, and the fields of its body."""
 
     message_id: int
     header: Values
-    body: bytes
+    fields: Values
 
 
 _Endpoint = Callable[[web.Request], Awaitable[web.Response]]
@@ -115,11 +101,6 @@ class PandoraEndpoints:
             "/ack": (self._ack, True),
         }
 
-    @property
-    def max_form_bytes(self) -> int:
-        """Maximum size of a request."""
-        return _FORM_GROWTH * self._max_body_bytes + _PARAMETER_BYTES
-
     async def answer(self, request: web.Request, path: str) -> web.Response | None:
         """Return the answer to a request; None if no endpoint has the path."""
         found = next((each for end, each in self._endpoints.items() if path.endswith(end)), None)
@@ -130,16 +111,11 @@ class PandoraEndpoints:
             return _error(405, "the method is not allowed: send a POST request", {"Allow": "POST"})
         try:
             return await endpoint(request)
-        except NotReadError as error:
+        except UnmadeCallError as error:
             return _error(error.status, str(error))
-        except NotFoundError as error:
-            return _error(404, str(error))
-        except ApiError as error:
-            return _error(400, str(error))
-        except ServerError as error:
-            return _error(500, str(error))
         except RefusedCallError as error:
-            return _refused(error)
+            status, headers = http_status_of(error)
+            return _error(status, error.text, headers)
 
     # -- Endpoints -----------------------------------------------------------------------------------------
 
@@ -188,10 +164,10 @@ class PandoraEndpoints:
             mid, lid = _key(_first(form, "mid")), _key(_first(form, "lid"))
             status = _status_of(_first(form, "statusCode"))
             if status not in (pb.DELIVERY_STATUS_CONFIRMED, pb.DELIVERY_STATUS_REJECTED):
-                raise ApiError("unable to change status")
+                raise ApiError(400, "unable to change status")
             holder = await self._calls.holder_of_lock(request, lid)
             if holder is None or holder.mid != mid.hex():
-                raise ServerError("no message has a valid lease with this mid and lid: fetch it again")
+                raise ApiError(500, "no message has a valid lease with this mid and lid: fetch it again")
             wanted = pb.AckDeliveriesRequest(mailbox=holder.mailbox)
             if status == pb.DELIVERY_STATUS_CONFIRMED:
                 wanted.confirmed.append(lid)
@@ -201,7 +177,7 @@ class PandoraEndpoints:
 
         acked = await self._calls.call(request, "AckDeliveries", self.pending(request, make))
         for failure in acked.failures:
-            raise ServerError(failure.error.message)
+            raise ApiError(500, failure.error.message)
         return web.Response()
 
     async def _headers(self, request: web.Request) -> web.Response:
@@ -224,26 +200,25 @@ class PandoraEndpoints:
                 holder = await self._calls.holder_of_key(request, mid)
                 receiver, number = ("", "0") if holder is None else (holder.mailbox, str(holder.message_id))
             if not receiver:
-                raise NotFoundError(_NO_KEY)
+                raise ApiError(404, _NO_KEY)
             return pb.PeekRequest(mailbox=_mailbox(receiver), id=int(number))
 
         peeked = await self._of_mailbox(request, "Peek", self.pending(request, make))
         for message in peeked.messages:
             if message.body and mid_of(message.body, {}, b"") == mids[0]:
                 return web.Response(body=message.body, content_type="text/plain", charset="utf-8")
-        raise NotFoundError(_NO_KEY)
+        raise ApiError(404, _NO_KEY)
 
     async def _reenqueue(self, request: web.Request) -> web.Response:
-        receivers: list[str] = []
+        names: list[str] = []
 
         async def make(form: Values) -> pb.ListMailboxesRequest:
-            receivers.append(_first(form, "receiver"))
+            receiver = _first(form, "receiver")
+            names.extend([receiver] if receiver else await self._calls.leasing(request))
             return pb.ListMailboxesRequest()
 
-        async def names() -> list[str]:
-            return receivers if receivers[0] else await self._calls.leasing(request)
-
-        for name in await self._calls.search(request, self.pending(request, make), names):
+        await self._calls.call(request, SEARCH, self.pending(request, make))
+        for name in names:
             await self._of_mailbox(request, "Reenqueue", pb.ReenqueueRequest(mailbox=_mailbox(name)))
         return web.Response(text="OK")
 
@@ -258,7 +233,8 @@ class PandoraEndpoints:
         async def read() -> bytes:
             if request.content_type != _FORM:
                 return b""
-            return await read_body(request, self.max_form_bytes, self._calls.bounds)
+            max_bytes = _FORM_GROWTH * self._max_body_bytes + _PARAMETER_BYTES
+            return await read_body(request, max_bytes, self._calls.bounds)
 
         async def make_of(content: bytes) -> Any:
             query = request.rel_url.raw_query_string.encode(errors="surrogateescape")
@@ -276,14 +252,14 @@ class PandoraEndpoints:
         body["clientTime"] = [self._time_or_now(client_time)]
         encoded = encode_values(body)
         if len(encoded) > self._max_body_bytes:
-            raise ApiError(f"message is too big. max size is {self._max_body_bytes}")
+            raise ApiError(400, f"message is too big. max size is {self._max_body_bytes}")
         return Mail(sender, receiver, delay_ns, encoded)
 
     async def send(self, request: web.Request, mail: Mail) -> int:
         """Send a message, and create both mailboxes if they do not exist; return its id in the mailbox.
 
         Raises:
-            ServerError: The mailbox remembers an equal message.
+            ApiError: The mailbox remembers an equal message.
             RefusedCallError: The call was refused.
         """
 
@@ -342,7 +318,7 @@ class PandoraEndpoints:
             try:
                 return epoch_ns_of(exact_time(text))
             except ValueError as error:
-                raise ApiError(f"receivedat is {text!r}, expected a time or a duration such as -24h") from error
+                raise ApiError(400, f"receivedat is {text!r}, expected a time or a duration such as -24h") from error
 
     async def list(self, request: web.Request, receiver: str, after_ns: int) -> list[ListedMail]:
         """Return the first messages that could be fetched and were received after a time. Raises as ``send`` does."""
@@ -358,7 +334,7 @@ class PandoraEndpoints:
         except RefusedCallError as error:
             if error.reason == "MAILBOX_NOT_EXIST":
                 # As in pandora, also for receivers.
-                raise ApiError("sender not found") from error
+                raise ApiError(400, "sender not found") from error
             raise
 
     def _time_or_now(self, text: str) -> str:
@@ -392,21 +368,21 @@ def _listing(receiver: str, after_ns: int) -> pb.PeekRequest:
 
 
 def _check_new(sent: pb.SendResponse, mid: str) -> None:
-    """Check that a message was not sent before. Raises ServerError."""
+    """Check that a message was not sent before. Raises ApiError."""
     if sent.duplicates:
-        raise ServerError(f"the message {mid} was sent before: treat it as sent, or change its body")
+        raise ApiError(500, f"the message {mid} was sent before: treat it as sent, or change its body")
 
 
 def _form_of(content: bytes, query: bytes) -> Values:
     """Return the fields of a content, then those of a query. Raises ApiError."""
     if content.count(b"&") + query.count(b"&") >= MAX_FORM_FIELDS:
-        raise ApiError(f"the form has more than {MAX_FORM_FIELDS} fields, which is the maximum")
+        raise ApiError(400, f"the form has more than {MAX_FORM_FIELDS} fields, which is the maximum")
     try:
         form = parse_values(content)
         for name, values in parse_values(query).items():
             form.setdefault(name, []).extend(values)
     except ValueError as error:
-        raise ApiError(str(error)) from error
+        raise ApiError(400, str(error)) from error
     return form
 
 
@@ -415,13 +391,13 @@ def _is_number(text: str) -> bool:
 
 
 def _listed(message: Any) -> ListedMail:
-    header, is_valid = message.header, _body_of(message)[1]
+    header, (fields, is_valid) = message.header, _body_of(message)
     mail = MailHeader(
         mid_of(message.body, message.headers, message.blob_key),
         "", header.status, ZERO_TIME, received_at(header.id), header.delivery_count,
         _send_when(header.id, message.headers, header.due_ms), is_valid,
     )  # fmt: skip
-    return ListedMail(header.id, mail.values(), message.body)
+    return ListedMail(header.id, mail.values(), fields)
 
 
 def _send_when(message_id: int, headers: Mapping[str, str], due_ms: int) -> str:
@@ -457,7 +433,7 @@ def _mailbox(name: str) -> str:
     try:
         return check_mailbox_name(name)
     except InvalidNameError as error:
-        raise ApiError("invalid mailbox") from error
+        raise ApiError(400, "invalid mailbox") from error
 
 
 def _duration_or(values: list[str], default_ns: int) -> int:
@@ -477,15 +453,15 @@ def _status_of(text: str) -> int:
 
 
 def _key(text: str) -> bytes:
-    """Return the bytes of a printed key. Raises ApiError, ServerError."""
+    """Return the bytes of a printed key. Raises ApiError."""
     if len(text) > 2 * _ID_BYTES:
-        raise ApiError("key is too short")
+        raise ApiError(400, "key is too short")
     if len(text) < 2 * _ID_BYTES:
-        raise ApiError("input is to short to process")
+        raise ApiError(400, "input is to short to process")
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise ServerError(f"the key {text!r} is invalid, expected {2 * _ID_BYTES} hexadecimal digits") from error
+        raise ApiError(500, f"the key {text!r} is invalid, expected {2 * _ID_BYTES} hexadecimal digits") from error
 
 
 def _form_answer(values: Values, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -494,8 +470,3 @@ def _form_answer(values: Values, status: int = 200, headers: Mapping[str, str] |
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
     return _form_answer({"error": [text]}, status, headers)
-
-
-def _refused(error: RefusedCallError) -> web.Response:
-    status, headers = http_status_of(error)
-    return _error(status, error.text, headers)

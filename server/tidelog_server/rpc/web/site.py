@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from tidelog_server.rpc.web.access import is_from_other_site
-from tidelog_server.rpc.web.answers import CHALLENGE
 from tidelog_server.rpc.web.api import API_PREFIX, JsonApi
 from tidelog_server.rpc.web.bounds import visited
 from tidelog_server.rpc.web.calls import WebCalls
-from tidelog_server.rpc.web.context import HttpContext
+from tidelog_server.rpc.web.context import CHALLENGE, HttpContext
 from tidelog_server.rpc.web.openapi import openapi_document
 from tidelog_server.rpc.web.pandora import PandoraEndpoints
 from tidelog_server.runtime.clock import Clock
@@ -57,7 +56,12 @@ class Site:
         self._terms = terms
         self._api = JsonApi(calls, openapi_document(version("tidelog")))
         self._pandora = PandoraEndpoints(calls, clock, terms.max_body_bytes)
-        self._page = _page_of(calls, self._pandora, terms)
+        self._page: MailboxPage | None = None
+        if terms.prefix:
+            # Imported here because most servers have no page.
+            from tidelog_server.rpc.web import page
+
+            self._page = page.MailboxPage(calls, self._pandora, terms.prefix, terms.secret)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the answer to a request of the API."""
@@ -87,13 +91,3 @@ class Site:
         if terms.needs_certificate and "x509_pem_cert" not in HttpContext(request).auth_context():
             return web.Response(status=401, text="a client certificate is needed (tls.client_ca)\n", headers=CHALLENGE)
         return None
-
-
-def _page_of(calls: WebCalls, endpoints: PandoraEndpoints, terms: SiteTerms) -> "MailboxPage | None":
-    """Return the page below the prefix; None without a prefix."""
-    if not terms.prefix:
-        return None
-    # Imported here because most servers have no page.
-    from tidelog_server.rpc.web.page import MailboxPage
-
-    return MailboxPage(calls, endpoints, terms.prefix, terms.secret)

@@ -293,12 +293,6 @@ def _links_of_form(form: bytes, keys: Sequence[bytes], values: Sequence[bytes]) 
     raise AssertionError(f"rows of the form {form.hex()} are refused together but not alone: {headers[0]}")
 
 
-def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
-    """Return the chain hash that a header row must have after an entry with ``previous_hash``."""
-    body_bytes = _BYTES_BY_KIND[value[1]] - _SEAL_BYTES
-    return blake2b(previous_hash + key + value[:body_bytes], digest_size=HASH_BYTES).digest()
-
-
 def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:
     """Return the value of a tail row."""
     return sealed(tail_key(vchannel_id), _TAIL.pack(ROW_VERSION, *tail))

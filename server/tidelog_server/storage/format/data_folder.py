@@ -36,6 +36,8 @@ from tidelog_server.storage.format.folder_errors import DataFolderError, FolderI
 FORMAT: Final = 2
 """The newest format. Folders of all formats from 1 are read; a folder gets a later one with its first such row."""
 UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
+VIEW_STAMP: Final = b"tidelog view format "
+"""How FORMAT begins in the view of a log in an engine, which is no data folder."""
 BACKUP_FILE: Final = "LAST_BACKUP"
 _MAX_STAMP_BYTES: Final = 256
 _VIEW_PREFIX: Final = "view-"
@@ -59,7 +61,7 @@ class DataFolder:
         """Return whether the folder has a store; False if it is still to be made.
 
         Raises:
-            DataFolderError: It is neither empty nor a data folder, or its format is unknown.
+            DataFolderError: It is neither empty nor a data folder, or it is a view, or its format is unknown.
         """
         try:
             with self.format_path.open("rb") as file:
@@ -74,6 +76,11 @@ class DataFolder:
         if stamp == UNFINISHED_STAMP:
             return False
         known = [number for number in range(1, FORMAT + 1) if stamp == format_stamp(number)]
+        if stamp.startswith(VIEW_STAMP):
+            raise DataFolderError(
+                f"{self.path} is the view of a log in an engine, which is no data folder: choose another folder, or "
+                "serve the log with the storage.kind of its engine; `tidelog engine export` makes a data folder of it"
+            )
         if not known:
             shown = stamp.decode("ascii", "backslashreplace").splitlines()[:1]
             raise DataFolderError(

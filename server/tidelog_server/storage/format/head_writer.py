@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import Final
 
-from tidelog_server.core.limits import HEAD_INTERVAL_MS
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.format.head_file import Head, HeadFile
+
+# Maximum age of the durable head.
+HEAD_INTERVAL_MS: Final = 100
 
 
 class HeadWriter:

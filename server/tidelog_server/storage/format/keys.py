@@ -14,6 +14,9 @@ index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      vchannel_id u32, ``x``, txn id u64     marks staged batches of a transaction there
 index      ``s``                                  the store as a whole
+index      ``i``                                  an import that has not ended; only in views
+index      ``o``                                  origin of the log; only in views
+index      ``p``                                  place of a view in its log; only in views
 ========== ====================================== =================================================
 """
 
@@ -24,7 +27,6 @@ from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.core.transactions import TxnPlace
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
-
 
 _LOG: Final = struct.Struct(">IQ")
 _CHUNK: Final = struct.Struct(">IcQ")
@@ -37,7 +39,12 @@ _TXN_TAG: Final = b"x"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
-OWN_INDEX_KEY_BYTES: Final = frozenset({_CHUNK.size, _TAGGED.size, len(STORE_KEY)})
+IMPORT_KEY: Final = b"i"
+ORIGIN_KEY: Final = b"o"
+VIEW_KEY: Final = b"p"
+VIEW_KEYS: Final = frozenset({IMPORT_KEY, ORIGIN_KEY, VIEW_KEY})
+"""Keys of the index family that only views have."""
+OWN_INDEX_KEY_BYTES: Final = frozenset({_CHUNK.size, _TAGGED.size, len(STORE_KEY), *map(len, VIEW_KEYS)})
 """Lengths of the keys here that are in the index family; those of features have other lengths."""
 assert len(OWN_INDEX_KEY_BYTES) == 3
 

@@ -17,16 +17,11 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.storage.format.codec import (
-    TailRow,
-    unpack_header,
-    unpack_links,
-)
+from tidelog_server.storage.format.codec import TailRow, unpack_header, unpack_links
 from tidelog_server.storage.format.head_file import Head
-from tidelog_server.storage.format.keys import (
-    log_key,
-)
+from tidelog_server.storage.format.keys import log_key
 from tidelog_server.storage.log_state import LogState, open_chunk
+from tidelog_server.storage.pieces import in_pieces
 from tidelog_server.storage.rocksdb.engine import (
     BLOB_FAMILIES,
     FAMILIES,
@@ -180,10 +175,10 @@ class _VchannelChecker:
         if not self._index.is_as_closed:
             for vchannel_id in tails:
                 self._check_links(vchannel_id)
-            rows = self._last_rows(tails)
+            rows = _last_rows(self._engine, tails)
         # Otherwise the open chunks were among the edges, so the last edge is the end.
         for vchannel_id, tail in tails.items():
-            self._check_end(vchannel_id, tail, rows.get(vchannel_id))
+            self._check_columns(_checked_end(vchannel_id, tail, rows.get(vchannel_id)))
 
     def _check_edges(self, edges: Sequence[_Edge]) -> Mapping[int, tuple[bytes, bytes]]:
         """Check that the entries exist; return the header row of the last one of each vchannel."""
@@ -201,20 +196,6 @@ class _VchannelChecker:
                 if sequence != edge.sequence:
                     raise mismatch("the chunk index", edge.vchannel_id, edge.base_tick)
         return found
-
-    def _last_rows(self, tails: Mapping[int, TailRow]) -> Mapping[int, tuple[bytes, bytes]]:
-        """Return the header row of the last entry of each vchannel that has one there."""
-        keys = [log_key(vchannel_id, tail.last_base_tick) for vchannel_id, tail in tails.items()]
-        with engine_errors("reading headers"):
-            values = multi_get(self._engine.log, keys)
-        found = zip(tails, keys, values, strict=True)
-        return {vchannel_id: (key, value) for vchannel_id, key, value in found if value is not None}
-
-    def _check_end(self, vchannel_id: int, tail: TailRow, last_row: tuple[bytes, bytes] | None) -> None:
-        last = None if last_row is None else unpack_header(*last_row)
-        if last is None or _end_of(last) != _end_of_tail(tail):
-            raise mismatch("the tail row", vchannel_id, tail.last_tick)
-        self._check_columns(last)
 
     def _check_links(self, vchannel_id: int) -> None:
         """Check every link from the last closed chunk to the tail row, and the open chunk as of that row."""
@@ -239,6 +220,35 @@ class _VchannelChecker:
                 (columns,) = stored_columns(self._engine, [header])
         if columns is None or crc32c(columns) != header.stored_crc32c:
             raise mismatch("its header", header.vchannel_id, header.base_tick)
+
+
+def check_ends(engine: Engine, tails: Mapping[int, TailRow]) -> None:
+    """Check that the last entry of each vchannel is the one in its tail, unless it was trimmed.
+
+    Raises:
+        DataLossError: It is missing, or another one.
+    """
+    for part in in_pieces([*tails.items()], lambda _: 1, max_bytes=_EDGES_AT_ONCE):
+        remaining = {vchannel_id: tail for vchannel_id, tail in part if _has_entry(tail)}
+        rows = _last_rows(engine, remaining)
+        for vchannel_id, tail in remaining.items():
+            _checked_end(vchannel_id, tail, rows.get(vchannel_id))
+
+
+def _last_rows(engine: Engine, tails: Mapping[int, TailRow]) -> Mapping[int, tuple[bytes, bytes]]:
+    """Return the header row of the last entry of each vchannel that has one there."""
+    keys = [log_key(vchannel_id, tail.last_base_tick) for vchannel_id, tail in tails.items()]
+    with engine_errors("reading headers"):
+        values = multi_get(engine.log, keys)
+    found = zip(tails, keys, values, strict=True)
+    return {vchannel_id: (key, value) for vchannel_id, key, value in found if value is not None}
+
+
+def _checked_end(vchannel_id: int, tail: TailRow, last_row: tuple[bytes, bytes] | None) -> EntryHeader:
+    last = None if last_row is None else unpack_header(*last_row)
+    if last is None or _end_of(last) != _end_of_tail(tail):
+        raise mismatch("the tail row", vchannel_id, tail.last_tick)
+    return last
 
 
 def _has_entry(tail: TailRow) -> bool:

@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
+from tidelog_cli.child_environment import python_path
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
 from tidelog_server.runtime.process_limits import check_process_limits
-from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.format.data_folder import DataFolder, wal_files
 from tidelog_server.storage.format.durable_files import sync_folder
 from tidelog_server.storage.format.folder_errors import DataFolderError, NoResourcesError, StoreUncheckedError

@@ -1,15 +1,18 @@
 """Opens a data folder as a RocksDB log store: lock, create or check, open, check again."""
 
 import shutil
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from secrets import token_bytes
+from typing import Final
 
 import structlog
 
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.errors.storage import StorageUnreadableError
-from tidelog_server.core.limits import OPEN_SPARE_BYTES
+from tidelog_server.core.limits import MIB
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.storage.format.codec import StoreRow, first_hash
@@ -21,7 +24,6 @@ from tidelog_server.storage.format.data_folder import (
 )
 from tidelog_server.storage.format.folder_errors import FolderFullError, folder_error
 from tidelog_server.storage.format.head_file import Head, HeadFile
-from tidelog_server.storage.format.head_writer import HeadWriter
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.recovery.gate import STORE_CHECK, GateVerdict, pass_gate, quarantine
 from tidelog_server.storage.rocksdb.engine import (
@@ -32,9 +34,13 @@ from tidelog_server.storage.rocksdb.engine import (
     open_engine,
 )
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index, write_store_row
-from tidelog_server.storage.rocksdb.rows import old_places
+from tidelog_server.storage.rocksdb.local_writer import LocalWriter
+from tidelog_server.storage.rocksdb.rows import old_places, stored_rows
 from tidelog_server.storage.rocksdb.store import RocksdbLogStore
-from tidelog_server.storage.rocksdb.writer import StoreWriter
+from tidelog_server.storage.rows import tables
+
+# Free disk space needed to open a store, in addition to the size of its write-ahead log: MANIFEST, OPTIONS, LOG, HEAD.
+OPEN_SPARE_BYTES: Final = 8 * MIB
 
 _log = structlog.get_logger("tidelog_server.storage")
 
@@ -91,28 +97,56 @@ def _check_room(folder: DataFolder) -> None:
 
 
 def _create(folder: DataFolder) -> GateVerdict:
-    """Make an empty store. The stamp is the last step; after a crash before it, the next start makes the store again.
-
-    A new store needs no gate; its verdict is returned anyway.
-    """
+    """Make an empty store. A new store needs no gate; its verdict is returned anyway."""
     folder.stamp(UNFINISHED_STAMP)
     folder.head_path.unlink(missing_ok=True)
     if folder.database_path.exists():
         shutil.rmtree(folder.database_path)
-    for path in (folder.database_path, folder.quarantine_path):
-        folder.make_folder(path)
     incarnation = token_bytes(HASH_BYTES)
     store = StoreRow(incarnation, 0, 0, first_hash(incarnation), NO_TICK)
+    return _filled(folder, lambda engine: write_store_row(engine, store), is_clean=True)
+
+
+def make_store(path: Path, fill: Callable[[Engine], None]) -> None:
+    """Make a store in the folder ``path`` from the rows that ``fill`` writes, durably. The next start checks it.
+
+    Args:
+        path: The folder; it has no store.
+        fill: Writes all rows, the store's own one included.
+
+    Raises:
+        DataFolderError: The folder cannot be used.
+        DataLossError: The rows are not those of a store. Or ``fill`` raises it.
+        OSError: The system refused.
+    """
+    folder = lock_data_folder(path)
+    try:
+        folder.stamp(UNFINISHED_STAMP)
+        _filled(folder, fill, is_clean=False)
+    finally:
+        folder.close()
+
+
+def _filled(folder: DataFolder, fill: Callable[[Engine], object], *, is_clean: bool) -> GateVerdict:
+    """Make a store from the rows that ``fill`` writes in a folder that is stamped as unfinished; return its verdict.
+
+    The stamp of its format is the last step: after a crash before it, the next start makes the store again.
+    """
+    for path in (folder.database_path, folder.quarantine_path):
+        folder.make_folder(path)
     with engine_errors("making the database"):
         engine = open_engine(folder.database_path, read_only=False, create=True)
-        engine_sequence = write_store_row(engine, store)
-        close_engine(engine)
-    file = HeadFile.open(folder.head_path)
-    head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)
-    file.write(head)
-    file.close()
-    folder.raise_format(1)
-    return GateVerdict(head, StoreIndex(store, {}, {}, {}, {}, {}, []).digest(), [])
+        try:
+            fill(engine)
+            index = load_index(engine)
+            head = _head_of(engine, index, None, 0)._replace(is_clean=is_clean)
+            since = [table.since_format for table in tables() if next(stored_rows(engine, table), None)]
+        finally:
+            close_engine(engine)
+    with closing(HeadFile.open(folder.head_path)) as file:
+        file.write(head)
+    folder.raise_format(max(since, default=1))
+    return GateVerdict(head, index.digest(), [])
 
 
 def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:
@@ -152,13 +186,7 @@ def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head)
         file.close()
         raise
     state = LogState(index.store, index.tails, index.fencing_tokens)
-    writer: StoreWriter
-
-    def fail(cause: str) -> None:
-        writer.fail(cause)
-
-    writer = StoreWriter(folder, engine, HeadWriter(file, head, on_failure=fail), head)
-    return RocksdbLogStore(folder, engine, state, writer, old)
+    return RocksdbLogStore(folder, engine, state, LocalWriter(folder, engine, file, head), old)
 
 
 def _head_of(engine: Engine, index: StoreIndex, previous: Head | None, open_count: int) -> Head:

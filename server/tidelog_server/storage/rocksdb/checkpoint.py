@@ -1,6 +1,7 @@
 """Checkpoints: the database at one moment, as hard links, in a folder that passes the start-up gate."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 from rocksdict import Checkpoint
@@ -50,11 +51,8 @@ def make_checkpoint(engine: Engine, folder: DataFolder, name: str, head: Head) -
 
 def _complete(path: Path, head: Head, format_number: int) -> None:
     """Complete the checkpoint to a data folder, durably."""
-    file = HeadFile.open(path / "HEAD")
-    try:
+    with closing(HeadFile.open(path / "HEAD")) as file:
         file.write(head._replace(generation=1, is_clean=False))
-    finally:
-        file.close()
     write_file(path / "FORMAT", format_stamp(format_number))
     sync_folder(path / "db")
     sync_folder(path)

@@ -29,6 +29,7 @@ from tidelog_server.storage.format.codec import (
 from tidelog_server.storage.format.head_file import Head
 from tidelog_server.storage.format.keys import (
     STORE_KEY,
+    VIEW_KEYS,
     log_end_key,
     log_key,
     parse_chunk_key,
@@ -81,10 +82,15 @@ class StoreIndex(NamedTuple):
         return digest.hexdigest()
 
 
-def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
+def load_index(engine: Engine, head: Head | None = None, *, sequence: int | None = None) -> StoreIndex:
     """Return the content of the index family.
 
-    If ``head`` is that of a clean stop, which wrote all tails, entries after them are not looked for.
+    A clean stop writes all tails: entries after their rows are not looked for if the rows account for all entries.
+
+    Args:
+        engine: The database.
+        head: Its HEAD, if that may be of a clean stop.
+        sequence: Number of all entries, if the caller knows it.
 
     Raises:
         DataLossError: A row is damaged, or the store's row is missing. Rows of tables are not decoded here.
@@ -106,22 +112,19 @@ def load_index(engine: Engine, head: Head | None = None) -> StoreIndex:
             txns[txn_place] = unpack_txn(txn_place, value)
         elif key == STORE_KEY:
             store = unpack_store(value)
-        else:
+        elif key not in VIEW_KEYS:
             table_rows.append((key, value))
     if store is None:
         raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
-    is_as_closed = head is not None and _is_as_closed(engine, store, tail_rows, head)
+    if head is not None:
+        # Nothing was written since a clean stop.
+        is_untouched = head.is_clean and engine.db.latest_sequence_number() == head.engine_sequence
+        sequence = head.sequence if is_untouched else None
+    is_as_closed = sequence == store.destroyed_batches + sum(tail.batches for tail in tail_rows.values())
     tails = tail_rows if is_as_closed else _caught_up(engine, tail_rows)
     index = StoreIndex(store, tails, tail_rows, chunks, fencing_tokens, txns, table_rows, is_as_closed)
     _check_owners(index)
     return index
-
-
-def _is_as_closed(engine: Engine, store: StoreRow, tails: Mapping[int, TailRow], head: Head) -> bool:
-    """Return whether nothing was written since a clean stop, and the tail rows account for all entries."""
-    if not head.is_clean or engine.db.latest_sequence_number() != head.engine_sequence:
-        return False
-    return store.destroyed_batches + sum(tail.batches for tail in tails.values()) == head.sequence
 
 
 def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRow]:

@@ -1,10 +1,9 @@
 """The part of the database that contains the rows of the embedded metadata store."""
 
-from collections.abc import Callable, Sequence
-
-from rocksdict import WriteBatch
+from collections.abc import Sequence
 
 from tidelog_server.storage.rocksdb.engine import Engine, scan
+from tidelog_server.storage.rocksdb.writer import RowWriter
 
 
 class RocksdbMetadataRows:
@@ -13,19 +12,10 @@ class RocksdbMetadataRows:
     Threads: ``apply`` is a job of the committer, ``scan`` may be called by any thread.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        write: Callable[[WriteBatch], None],
-        commit: Callable[[WriteBatch], None],
-        check_works: Callable[[], None],
-    ) -> None:
-        """``write`` and ``commit`` (which syncs) stop the store on failure; ``check_works`` refuses a stopped store."""
+    def __init__(self, engine: Engine, writer: RowWriter | None = None) -> None:
+        """``writer`` changes the rows; None if they are only read."""
         self._engine = engine
-        self._write = write
-        self._commit = commit
-        self._check_works = check_works
+        self._writer = writer
 
     def scan(self) -> list[tuple[bytes, bytes]]:
         """Return all rows in key order.
@@ -33,6 +23,8 @@ class RocksdbMetadataRows:
         Raises:
             DataLossError: A block is damaged; an incomplete list is never returned.
         """
+        if self._writer is not None:
+            self._writer.settle()
         return list(scan(self._engine.metadata, b"", None))
 
     def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
@@ -41,14 +33,16 @@ class RocksdbMetadataRows:
         Raises:
             StorageFailedError: The outcome is unknown until a restart.
         """
-        self._check_works()
-        metadata = self._engine.handles["metadata"]
-        batch = WriteBatch(raw_mode=True)
+        writer = self._writer
+        assert writer is not None, "a store that was opened for reading must not be written to"
+        writer.check_works()
+        metadata = writer.handles["metadata"]
+        batch = writer.batch()
         for key, value in puts:
             batch.put(key, value, metadata)
         for key in deletes:
             batch.delete(key, metadata)
         if syncs:
-            self._commit(batch)
+            writer.commit(batch)
         else:
-            self._write(batch)
+            writer.write(batch)

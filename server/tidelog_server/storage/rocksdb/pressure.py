@@ -4,6 +4,7 @@ from typing import Final
 
 from rocksdict import Rdict
 
+from tidelog_server.runtime.engine_figures import Figure
 from tidelog_server.storage.rocksdb.engine import BLOB_FAMILIES, COLUMNS_BUFFERS, FAMILIES, SMALL_BUFFERS, Engine
 
 _DATABASE_GAUGES: Final = {
@@ -37,14 +38,14 @@ def stall_reason(engine: Engine) -> str | None:
     return None
 
 
-def engine_metrics(engine: Engine) -> dict[str, float]:
-    """Return RocksDB's gauges by name with unit; those of a family begin with its name."""
-    gauges = {name: float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
+def engine_metrics(engine: Engine) -> dict[Figure, float]:
+    """Return RocksDB's gauges."""
+    gauges = {Figure(name): float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
     for family_name in FAMILIES:
         family = engine.family(family_name)
         names = _FAMILY_GAUGES | _BLOB_GAUGES if family_name in BLOB_FAMILIES else _FAMILY_GAUGES
         for key, name in names.items():
-            gauges[f"{family_name}_{name}"] = float(integer_property(family, key))
+            gauges[Figure(name, family_name)] = float(integer_property(family, key))
     return gauges
 
 

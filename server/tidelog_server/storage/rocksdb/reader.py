@@ -7,10 +7,10 @@ the columns of a page in one multi-get, which also lets other Python threads run
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from crc32c import crc32c
-from rocksdict import RdictIter
+from rocksdict import Rdict, RdictIter
 
 from tidelog_server.core.entries import Entry, EntryHeader
 from tidelog_server.core.errors import DataLossError
@@ -30,6 +30,8 @@ from tidelog_server.storage.rocksdb.links import first_gap, pages_of_links
 
 _MAX_ATTEMPTS: Final = 100
 _Rows = TypeVar("_Rows")
+Resolve: TypeAlias = Callable[[list[bytes | None]], list[bytes | None]]
+"""Returns the columns of stored values; None for those that are missing."""
 
 
 class VchannelEnd(NamedTuple):
@@ -55,11 +57,16 @@ class EntryReader:
     A concurrent trim or drop deletes entries between two reads. So an entry that seems to be missing is only reported
     if the vchannel's trim tick has not changed since the read began. Ordering: the committer therefore changes
     ``tails`` before it deletes rows, and adds to it after it wrote rows.
+
+    Attributes:
+        tails: Tails of all vchannels, as far as readers see them.
     """
 
-    def __init__(self, engine: Engine, tails: Mapping[int, TailRow]) -> None:
+    def __init__(self, engine: Engine, tails: Mapping[int, TailRow], resolve: Resolve | None = None) -> None:
+        """``resolve`` returns the columns of stored values; None if they are the columns."""
+        self.tails = tails
         self._engine = engine
-        self._tails = tails
+        self._resolve = resolve
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
         """Return entries, see LogStore.read.
@@ -98,7 +105,7 @@ class EntryReader:
 
     def _is_gone(self, header: EntryHeader) -> bool:
         """Return whether an entry was trimmed, or its vchannel dropped, since its header was read."""
-        tail = self._tails.get(header.vchannel_id)
+        tail = self.tails.get(header.vchannel_id)
         return tail is None or header.last_tick < tail.trim_tick
 
     def chunks(self, vchannel_id: int) -> list[ChunkRow]:
@@ -134,7 +141,7 @@ class EntryReader:
 
         Only for a job of the committer, or while nothing is trimmed.
         """
-        tail = self._tails[vchannel_id]
+        tail = self.tails[vchannel_id]
         return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
 
     def closed_chunks(
@@ -164,11 +171,11 @@ class EntryReader:
     def _unless_trimmed_meanwhile(self, vchannel_id: int, read_as_of: Callable[[TailRow], _Rows]) -> _Rows:
         for _ in range(_MAX_ATTEMPTS):
             # Ordering: the tail first. Later writes may or may not be seen, but earlier ones are never missed.
-            tail = self._tails[vchannel_id]
+            tail = self.tails[vchannel_id]
             try:
                 return read_as_of(tail)
             except DataLossError:
-                if self._tails[vchannel_id].trim_tick == tail.trim_tick:
+                if self.tails[vchannel_id].trim_tick == tail.trim_tick:
                     raise
         raise AssertionError("the vchannel was trimmed continuously during one read")
 
@@ -186,7 +193,7 @@ class EntryReader:
             "reading columns", vchannel_id=headers[0].vchannel_id,
             first_tick=headers[0].base_tick, last_tick=headers[-1].last_tick,
         ):  # fmt: skip
-            return stored_columns(self._engine, headers)
+            return stored_columns(self._engine, headers, self._resolve)
 
     def _headers_as_of(
         self,
@@ -225,8 +232,10 @@ class EntryReader:
         return headers
 
 
-def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-    """Return the columns of entries as stored, unchecked; None for missing ones.
+def stored_columns(
+    engine: Engine, headers: Sequence[EntryHeader], resolve: Resolve | None = None
+) -> list[bytes | None]:
+    """Return the columns of entries as stored, unchecked; None for missing ones. ``resolve``: see ``EntryReader``.
 
     Raises:
         Exception: RocksDB's own; call this inside ``engine_errors``.
@@ -239,11 +248,28 @@ def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes
             staged.append(staged_key(header.vchannel_id, header.txn.txn_id, header.staged_sequence))
         else:
             written.append(log_key(header.vchannel_id, header.base_tick))
-    found = iter(multi_get(engine.columns, written)), iter(multi_get(engine.staged, staged))
+    found = iter(_resolved(engine.columns, written, resolve)), iter(_resolved(engine.staged, staged, resolve))
     return [
         next(found[header.staged_sequence > 0]) if header.inline_columns is None else header.inline_columns
         for header in headers
     ]
+
+
+def _resolved(family: Rdict, keys: Sequence[bytes], resolve: Resolve | None) -> list[bytes | None]:
+    """Return the columns at keys; None for missing ones."""
+    values = multi_get(family, keys)
+    if resolve is None:
+        return values
+    columns = resolve(values)
+    # What a value refers to may be deleted once the columns were written again: then the value is another one.
+    missing = [place for place, found in enumerate(columns) if found is None and values[place] is not None]
+    while missing:
+        current = multi_get(family, [keys[place] for place in missing])
+        changed = [(place, now) for place, now in zip(missing, current, strict=True) if now != values[place]]
+        for (place, now), found in zip(changed, resolve([now for _, now in changed]), strict=True):
+            values[place], columns[place] = now, found
+        missing = [place for place, now in changed if columns[place] is None and now is not None]
+    return columns
 
 
 def checked_end(rows: RdictIter, vchannel_id: int, tail: TailRow, begin_tick: int) -> VchannelEnd:

@@ -21,7 +21,6 @@ from tidelog_server.storage.rocksdb.pressure import integer_property
 _COPY_AT_GARBAGE_SHARE: Final = 1 / 3
 """Share of garbage from which live columns are copied: at most two bytes copied per byte freed."""
 
-
 _MAX_RANGES: Final = 1_000
 """Number of ranges above which they are merged to one per family, which compacts more than necessary."""
 

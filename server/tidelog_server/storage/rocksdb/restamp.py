@@ -1,5 +1,6 @@
 """Gives the copy of a store its own identity."""
 
+from contextlib import closing
 from pathlib import Path
 
 from tidelog_server.core.errors import DataLossError
@@ -31,12 +32,9 @@ def restamp(path: Path, incarnation: bytes) -> None:
             engine_sequence = write_store_row(engine, store)
         finally:
             close_engine(engine)
-    file = HeadFile.open(path / "HEAD")
-    try:
+    with closing(HeadFile.open(path / "HEAD")) as file:
         file.write(
             head._replace(
                 generation=head.generation + 1, incarnation=incarnation, engine_sequence=engine_sequence, is_clean=True
             )
         )
-    finally:
-        file.close()

@@ -3,10 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from rocksdict import WriteBatch
-
 from tidelog_server.storage.rocksdb.engine import Engine, scan
-from tidelog_server.storage.rocksdb.writer import ROW_BYTES, StoreWriter
+from tidelog_server.storage.rocksdb.writer import ROW_BYTES, Batch, RowWriter
 from tidelog_server.storage.rows import Key, Row, Table, Value, end_of_prefix, table_of, tables
 
 Place = tuple[str, bytes]
@@ -44,12 +42,12 @@ def old_places(engine: Engine) -> OldPlaces:
 class TableRows:
     """Changes rows of tables, and deletes them in their old forms. Threads: one change at a time, as ``LogStore``."""
 
-    def __init__(self, engine: Engine, writer: StoreWriter, old: OldPlaces) -> None:
-        self._handles = engine.handles
+    def __init__(self, writer: RowWriter, old: OldPlaces) -> None:
+        self._handles = writer.handles
         self._writer = writer
         self._old = old
 
-    def put(self, batch: WriteBatch, rows: Sequence[Row]) -> None:
+    def put(self, batch: Batch, rows: Sequence[Row]) -> None:
         """Add changes of rows to a batch. Raises StorageFailedError."""
         for table, key, value in rows:
             if value is None:
@@ -69,7 +67,7 @@ class TableRows:
             for table, key, _ in rows:
                 self._old.pop((table, key), None)
 
-    def drop(self, batch: WriteBatch, vchannel_ids: Collection[int]) -> Sequence[Row]:
+    def drop(self, batch: Batch, vchannel_ids: Collection[int]) -> Sequence[Row]:
         """Add the deletion of the rows of vchannels to a batch; return those that are stored in old forms."""
         of_vchannels = [table for table in tables() if table.is_of_vchannel]
         for table in of_vchannels:

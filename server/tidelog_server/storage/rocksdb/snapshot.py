@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocksdict import WriteBatch
-
 from tidelog_server.storage.format.codec import TailRow
 from tidelog_server.storage.rocksdb.engine import Engine, close_engine, engine_errors, open_engine
 from tidelog_server.storage.rocksdb.index import StoreIndex, load_index
@@ -40,7 +38,7 @@ class StoredLog:
 
 def stored_log(engine: Engine, index: StoreIndex) -> StoredLog:
     """Return the content of an engine opened for reading; ``index`` is its decoded index family."""
-    table = RocksdbMetadataRows(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
+    table = RocksdbMetadataRows(engine)
     reader = EntryReader(engine, index.tails)
     return StoredLog(reader, index.tails, index.fencing_tokens, table, engine)
 
@@ -58,7 +56,3 @@ def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
         yield stored_log(engine, load_index(engine))
     finally:
         close_engine(engine)
-
-
-def _refuse(_: WriteBatch) -> None:
-    raise AssertionError("a store that was opened for reading must not be written to")

@@ -1,94 +1,114 @@
-"""The database as it is changed: the one place that writes and syncs it, and stops it after the first failure."""
+"""What changes the database of a log store: the contract of its writers, and what they have in common."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
-import structlog
-from rocksdict import WriteBatch
-
+from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import MIB
-from tidelog_server.storage.format.data_folder import DataFolder
-from tidelog_server.storage.format.head_file import Head
-from tidelog_server.storage.format.head_writer import HeadWriter
+from tidelog_server.storage.format.codec import TailRow
+from tidelog_server.storage.log_store import StoreHead, WriteMark
 from tidelog_server.storage.rocksdb.engine import Engine, error_text, is_damage, is_engine_error
 from tidelog_server.storage.rocksdb.pressure import stall_reason
-from tidelog_server.storage.rocksdb.wal_size import WalSize
 
-_log = structlog.get_logger("tidelog_server.storage")
+ROW_BYTES: Final = 512
+"""What a small row counts as: RocksDB takes about as long for it as for this number of bytes."""
 # Bytes after which RocksDB is asked whether it is busy: a buffer of columns is far larger, and asking takes as long as
 # writing a small entry.
 _ASK_EVERY_BYTES: Final = MIB
 
-
-ROW_BYTES: Final = 512
-"""What a small row counts as: RocksDB takes about as long for it as for this number of bytes."""
-
-
-class _Failure(NamedTuple):
-    """Why the store has stopped; ``is_damage`` if stored data was found damaged."""
-
-    cause: str
-    is_damage: bool
-
-    def error(self, effect: Effect) -> StorageFailedError:
-        return StorageFailedError(self.cause, effect=effect, is_damage=self.is_damage)
+Tails: TypeAlias = Mapping[int, TailRow | None]
+"""Tails that a change of rows changes, by vchannel id; None for a vchannel that it drops."""
+NO_TAILS: Final[Tails] = MappingProxyType({})
 
 
-class StoreWriter:
-    """Changes a database. Threads: as ``LogStore``.
+class Batch(Protocol):
+    """Changes of rows that are made together, in order. A family is named by the writer's ``handles``."""
+
+    def put(self, key: bytes, value: bytes, family: Any, /) -> None:
+        """Set a row."""
+        ...
+
+    def delete(self, key: bytes, family: Any, /) -> None:
+        """Delete a row."""
+        ...
+
+    def delete_range(self, begin_key: bytes, end_key: bytes, family: Any, /) -> None:
+        """Delete the rows of ``[begin_key, end_key)``."""
+        ...
+
+
+class RowWriter(ABC):
+    """Changes a database, and stops at the first failure. Threads: as ``LogStore``.
 
     Attributes:
-        head: The last entry written, as HEAD has it once a sync has covered it.
+        handles: What names a family in a batch, by the name of the family.
+        batch: Returns a batch for ``write``.
+        writes_at_once: Whether the database has a batch once it was written; else, once it was synced.
         unasked_bytes: Bytes written, about, since RocksDB was last asked whether it is busy.
     """
 
-    def __init__(self, folder: DataFolder, engine: Engine, head_writer: HeadWriter, head: Head) -> None:
-        self.head = head
+    writes_at_once: ClassVar[bool]
+
+    def __init__(self, engine: Engine, handles: Mapping[str, Any], batch: Callable[[], Batch]) -> None:
+        self.handles = handles
+        self.batch = batch
         self.unasked_bytes = 0
-        self._folder = folder
         self._engine = engine
-        self._head_writer = head_writer
-        self._wal_size = WalSize(folder.database_path)
         # The first one; nothing is written after it.
-        self._failure: _Failure | None = None
+        self._failure: LogFailure | None = None
         self._failure_lock = Lock()
 
-    def write(self, batch: WriteBatch) -> None:
-        """Write a batch, durable with the next sync. Raises StorageFailedError."""
-        with self._wal_size.writing:
-            self._or_stop("writing to RocksDB", lambda: self._engine.db.write(batch))
+    @abstractmethod
+    def write(
+        self, batch: Any, tails: Tails = NO_TAILS, *, readers_first: bool = False, head: StoreHead | None = None
+    ) -> WriteMark:
+        """Write a batch, durable with the next sync; return its mark.
 
-    def sync(self) -> None:
+        Args:
+            batch: What ``batch`` returned.
+            tails: Tails that it changes, for readers that see it later than its writer does. The caller may change the
+                mapping afterwards.
+            readers_first: True if such readers get the tails before the rows, because the batch deletes rows; False if
+                after them.
+            head: Head of the store after it; None if it has no entries.
+
+        Raises:
+            StorageFailedError, OwnershipLostError: The effect is unknown until a restart.
+        """
+
+    @abstractmethod
+    def sync(self, mark: WriteMark | None = None) -> None:
         """See ``LogStore.sync``."""
-        self.check_works(Effect.UNKNOWN)
-        # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
-        head, engine_sequence = self.head, self._engine.db.latest_sequence_number()
-        self._wal_size.before_sync()
-        self._or_stop("syncing the WAL", lambda: self._engine.db.flush_wal(True))
-        self._head_writer.note(head, engine_sequence)
 
-    def commit(self, batch: WriteBatch) -> None:
-        """Write a batch durably. Raises StorageFailedError."""
-        self.write(batch)
-        self.sync()
+    def commit(self, batch: Any, tails: Tails = NO_TAILS) -> None:
+        """Write a batch durably. Raises as ``write``."""
+        self.sync(self.write(batch, tails))
 
+    def settle(self) -> None:
+        """Return once the database has everything that was written. Raises as ``write``."""
+        if not self.writes_at_once:
+            self.sync()
+
+    def note_head(self, entries: Sequence[NewEntry], head: StoreHead) -> None:
+        """Note the entries of the last write, at least one, and the head of the store after it; not if it has them."""
+        return
+
+    @abstractmethod
     def raise_format(self, number: int, what: str) -> None:
-        """Give the data folder a later format, if it has an earlier one, for rows of ``what``.
+        """Give what is stored a later format, if it has an earlier one, for rows of ``what``.
 
         Raises:
             StorageFailedError: It could not be written.
         """
-        if number <= self._folder.format:
-            return
-        before = self._folder.format
-        try:
-            self._folder.raise_format(number)
-        except OSError as error:
-            self.fail(f"writing FORMAT: {error_text(error)}")
-            self.check_works()
-        _log.info("data_format_raised", before=before, format=number, reason=what)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write nothing more, and release everything but the database."""
 
     def stall_reason(self) -> str | None:
         """See ``LogStore.stall_reason``."""
@@ -100,25 +120,20 @@ class StoreWriter:
         return reason
 
     def check_works(self, effect: Effect = Effect.NONE) -> None:
-        """Raise StorageFailedError with ``effect`` if the store has stopped."""
+        """Raise the first failure with ``effect`` if the store has stopped."""
         if self._failure is not None:
-            raise self._failure.error(effect)
+            raise self._failure.with_effect(effect)
 
     def fail(self, cause: str, *, is_damage: bool = False) -> None:
         """Stop the store; only the first cause is stored. Any thread."""
+        self.fail_by(StorageFailedError(cause, is_damage=is_damage))
+
+    def fail_by(self, error: LogFailure) -> LogFailure:
+        """Stop the store; return the first cause. Any thread."""
         with self._failure_lock:
             if self._failure is None:
-                self._failure = _Failure(cause, is_damage)
-
-    def close(self) -> None:
-        """Record in HEAD whether everything was written, and write nothing more."""
-        self._head_writer.close(is_clean=self._failure is None)
-        self.fail("the store is closed")
-
-    @property
-    def works(self) -> bool:
-        """True until the first failure."""
-        return self._failure is None
+                self._failure = error
+            return self._failure
 
     def _or_stop(self, doing: str, change: Callable[[], None]) -> None:
         """Run ``change``; an error of RocksDB in it stops the store. Others are bugs, and raised unchanged."""
@@ -129,4 +144,9 @@ class StoreWriter:
                 raise
             self.fail(f"{doing}: {error_text(error)}", is_damage=is_damage(error))
             assert self._failure is not None
-            raise self._failure.error(Effect.UNKNOWN) from error
+            raise self._failure.with_effect(Effect.UNKNOWN) from error
+
+    @property
+    def works(self) -> bool:
+        """True until the first failure."""
+        return self._failure is None

@@ -5,7 +5,7 @@ The jars (235 MB) are downloaded once, to ``.cache/pulsar``. Command line and se
 
 import json
 import os
-import shutil
+import signal
 import subprocess
 import time
 import urllib.error
@@ -15,14 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import pytest
-
-from tidelog_testing.servers.processes import ROOT, free_ports
+from tidelog_server.recordlog.pulsar_access import DEFAULT_NAMESPACE, PulsarAccess
+from tidelog_server.recordlog.pulsar_connection import PulsarConnection
+from tidelog_testing.servers.jars import jars
+from tidelog_testing.servers.ports import free_ports
+from tidelog_testing.servers.processes import pause
 
 VERSION: Final = "4.0.7"
-WHY_NOT: Final = "Maven is not installed, which downloads Pulsar. On Debian and Ubuntu: apt-get install maven"
 _HERE: Final = Path(__file__).resolve().parent
-_JARS: Final = ROOT / ".cache" / "pulsar" / VERSION
 _START_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1
 _OPENED: Final = (
@@ -42,26 +42,6 @@ _SETTINGS: Final[Mapping[str, object]] = {
 }  # fmt: skip
 
 
-def jars() -> Path:
-    """Return the folder with the jars; download them if necessary. Skips the test without Maven, except in CI."""
-    if _JARS.exists():
-        return _JARS
-    if shutil.which("mvn") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(WHY_NOT)
-        pytest.skip(WHY_NOT)
-    partial = _JARS.with_name(f"{VERSION}.{os.getpid()}")
-    command = [
-        "mvn", "--quiet", "--batch-mode", "--file", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
-        f"-DoutputDirectory={partial}", "-DincludeScope=runtime",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    # Another process may have been faster.
-    if not _JARS.exists():
-        partial.rename(_JARS)
-    return _JARS
-
-
 class PulsarProcess:
     """A broker. The constructor returns once it is healthy; ``with`` ends it.
 
@@ -69,6 +49,8 @@ class PulsarProcess:
         url: Address of the broker.
         admin_url: Address of the administration API.
     """
+
+    system: Final = "Pulsar"
 
     def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, token: str | None = None) -> None:
         """Start a broker with its files in ``folder``; ``token`` is that of an administrator."""
@@ -80,7 +62,7 @@ class PulsarProcess:
         broker, web, self._bookie = free_ports(3)
         self.url = f"pulsar://127.0.0.1:{broker}"
         self.admin_url = f"http://127.0.0.1:{web}"
-        self._jars = jars()
+        self._jars = jars("pulsar", VERSION, _HERE / "pom.xml")
         lines = {**_SETTINGS, "brokerServicePort": broker, "webServicePort": web, **(settings or {})}
         (folder / "standalone.conf").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,11 +89,48 @@ class PulsarProcess:
             )
         self._wait_healthy()
 
+    def settings(self, topic: str) -> dict[str, object]:
+        """Return the settings of a server whose log is in ``topic``."""
+        return {
+            "storage.kind": "pulsar", "engine.service_url": self.url, "engine.admin_url": self.admin_url,
+            "engine.topic": topic,
+        }  # fmt: skip
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of commands that are for logs here."""
+        return ["--pulsar", self.url, "--engine.admin_url", self.admin_url]
+
+    @property
+    def bench_flags(self) -> list[str]:
+        """The flags of benchmarks of a log here."""
+        return ["--pulsar", self.url, "--pulsar-admin", self.admin_url]
+
+    def topics(self, namespace: str = DEFAULT_NAMESPACE) -> list[str]:
+        """Return the names of the topics of a namespace."""
+        request = urllib.request.Request(f"{self.admin_url}/admin/v2/persistent/{namespace}", headers=self._headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return sorted(name.rpartition("/")[2] for name in json.load(answer))
+
+    def pause(self) -> None:
+        """Stop it by SIGSTOP."""
+        assert self._process is not None
+        pause(self._process.pid)
+
+    def resume(self) -> None:
+        """Continue it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it by SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def access(self, namespace: str = DEFAULT_NAMESPACE) -> PulsarAccess:
+        """Return what logs in topics of a namespace are made and opened with."""
+        return PulsarAccess(PulsarConnection(self.url, self.admin_url), namespace)
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace, such as ``public/tests``."""
@@ -120,6 +139,14 @@ class PulsarProcess:
     def create_topic(self, topic: str) -> None:
         """Create a topic from its full name."""
         self._put(f"/admin/v2/{topic.replace('://', '/')}")
+
+    def set_policy(self, namespace: str, name: str, value: object) -> None:
+        """Set a policy of a namespace, by its name in the administration API."""
+        self._put(f"/admin/v2/namespaces/{namespace}/{name}", "POST", json.dumps(value).encode())
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Delete a subscription of a topic."""
+        self._put(f"/admin/v2/{topic.replace('://', '/')}/subscription/{subscription}?force=true", "DELETE")
 
     def close_ledger(self, topic: str) -> None:
         """Let the next message of a topic begin a new file: unloading the topic closes the last one."""
@@ -157,8 +184,8 @@ class PulsarProcess:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
-    def _put(self, path: str, method: str = "PUT") -> None:
-        request = urllib.request.Request(f"{self.admin_url}{path}", data=b"", headers=self._headers, method=method)
+    def _put(self, path: str, method: str = "PUT", body: bytes = b"") -> None:
+        request = urllib.request.Request(f"{self.admin_url}{path}", data=body, headers=self._headers, method=method)
         urllib.request.urlopen(request, timeout=30).close()
 
     def _wait_healthy(self) -> None:

@@ -11,16 +11,18 @@ from typing import cast
 import pytest
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import (
+from tidelog_server.core.limits import MIB
+from tidelog_server.log.scan import read_budget
+from tidelog_server.log.scan.follow_turns import (
+    _CROWD_STEP,
+    _STEP,
     FOLLOW_TICK_S,
-    MIB,
     MIN_CROWD_TURNS_PER_TICK,
     MIN_FOLLOW_TURNS_PER_TICK,
-    SMALL_PAGE_BYTES,
+    FollowTurns,
+    _Pace,
 )
-from tidelog_server.log.scan import read_budget
-from tidelog_server.log.scan.follow_turns import _CROWD_STEP, _STEP, FollowTurns, _Pace
-from tidelog_server.log.scan.read_budget import PAGES_AHEAD, ReadBudget, ReadMemory
+from tidelog_server.log.scan.read_budget import PAGES_AHEAD, SMALL_PAGE_BYTES, ReadBudget, ReadMemory
 
 TOTAL = 256 * MIB
 PAGE = 1 * MIB
@@ -211,6 +213,34 @@ async def test_on_a_late_event_loop_a_crowd_leaves_other_readers_their_turns() -
     await asyncio.wait(tasks)
     assert granted["alone"] >= 390
     assert 90 <= granted["crowd"] <= 150
+
+
+async def test_a_call_does_not_wait_behind_the_scans_of_its_caller() -> None:
+    turns = FollowTurns()
+    late = cast("asyncio.AbstractEventLoop", LateLoop())
+
+    async def follow() -> None:
+        while True:
+            await turns.next("caller")
+
+    async def describe() -> None:
+        for _ in range(75):
+            await turns.next("caller", is_call=True)
+
+    turns._due_s = 0.0  # The test makes the ticks, not the running event loop.
+    crowd = [asyncio.create_task(follow()) for _ in range(256)]
+    await asyncio.sleep(0)
+    call, ticks = asyncio.create_task(describe()), 0
+    await asyncio.sleep(0)
+    while not call.done():
+        turns._tick(late)
+        ticks += 1
+        await asyncio.sleep(0)
+    for task in crowd:
+        task.cancel()
+    await asyncio.wait(crowd)
+    # A tick gives it one turn. Behind the crowd, which has a turn in four ticks, it waited for 75,000.
+    assert ticks <= 80
 
 
 def test_the_pace_of_a_crowd_falls_lower_and_returns_more_slowly() -> None:

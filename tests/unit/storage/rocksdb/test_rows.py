@@ -86,7 +86,7 @@ def present(table: Table[Any, Any], key: Any, value: Any) -> Rows:
     return {(table.family, row_key): packed}
 
 
-def changed(folder: Path, change: Callable[[RocksdbLogStore], None]) -> Rows:
+def changed(folder: Path, change: Callable[[RocksdbLogStore], object]) -> Rows:
     """Open a store, change it, and return its rows after it was closed."""
     store = open_rocksdb_log_store(folder)
     change(store)

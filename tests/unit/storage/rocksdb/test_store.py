@@ -17,7 +17,7 @@ from tidelog_server.core.limits import MIB
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.format.codec import TailRow, pack_txn
 from tidelog_server.storage.format.head_file import HeadFile, read_head
-from tidelog_server.storage.format.keys import chunk_key, log_key, staged_key, tail_key, txn_key
+from tidelog_server.storage.format.keys import STORE_KEY, chunk_key, index_range, log_key, staged_key, tail_key, txn_key
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.recovery.open import open_rocksdb_log_store
 from tidelog_server.storage.rocksdb import pressure
@@ -36,7 +36,6 @@ from tidelog_server.txn.rows import APP_COMMITS, OUTCOMES
 from tidelog_testing.faults.damage import crashed_copy
 from tidelog_testing.parts.entries import (
     END,
-    FIRST_TICK,
     committed,
     new_entry,
     place_and_columns,
@@ -63,48 +62,15 @@ def test_it_is_a_log_store(store: RocksdbLogStore) -> None:
     assert as_protocol.wal_name == "rocksdb"
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    store = open_rocksdb_log_store(tmp_path / "store")
-    store.create_vchannels([1, 2, 3])
-    store.write([*run_of_entries(1, 30, size_bytes=MIB), *run_of_entries(2, 5), *run_of_entries(3, 5)])
-    store.trim(1, FIRST_TICK + 11 * 9 + 4)
-    store.drop_vchannels([3])
-    head, tails = store.head, [store.tail(v) for v in store.vchannel_ids()]
-    chunks = store.chunks(1, 0, END)
-    entries = [place_and_columns(entry) for entry in read_all(store, 1)]
-    store.close()
-    store = open_rocksdb_log_store(tmp_path / "store")
-    assert (store.head, [store.tail(v) for v in store.vchannel_ids()]) == (head, tails)
-    assert store.chunks(1, 0, END) == chunks
-    assert [place_and_columns(entry) for entry in read_all(store, 1)] == entries
-    store.write([new_entry(2, 5_000)])
-    assert store.head.sequence == head.sequence + 1
-    store.close()
-
-
-def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Path) -> None:
-    # The last commit has no messages, so no message has its tick.
-    commits = {ETL: AppCommit(3, FIRST_TICK, 10, True), AppKey("p", "etl"): AppCommit(0, END - 1, 0, False)}
-    gone = AppKey("", "gone")
-    store = open_rocksdb_log_store(tmp_path / "store")
-    store.create_vchannels([1])
-    store.write([new_entry(1, FIRST_TICK)], APP_COMMITS.changes({**commits, gone: commits[ETL]}))
-    store.write([], APP_COMMITS.changes({gone: None}))
-    store.close()
-    store = open_rocksdb_log_store(tmp_path / "store")
-    assert store.rows(APP_COMMITS) == commits
-    store.close()
-
-
-def test_a_damaged_row_of_an_application_is_noticed(tmp_path: Path) -> None:
-    row_key, row = APP_COMMITS.pack(ETL, AppCommit(5, FIRST, 1, True))
-    for at in range(len(row)):
-        store = open_rocksdb_log_store(tmp_path / f"store{at}")
-        flipped = row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :]
-        store._engine.index.put(row_key, flipped)
-        with pytest.raises(DataLossError, match="application"):
-            store.rows(APP_COMMITS)
-        store.close()
+def test_a_drop_leaves_the_row_of_the_store_whose_key_sorts_among_those_of_the_vchannel(tmp_path: Path) -> None:
+    vchannel_id = int.from_bytes(STORE_KEY + bytes(3)) - 1
+    begin_key, end_key = index_range(vchannel_id)
+    assert begin_key < STORE_KEY < end_key
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        store.create_vchannels([vchannel_id])
+        store.drop_vchannels([vchannel_id])
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        assert store.vchannel_ids() == []
 
 
 @pytest.mark.parametrize("trims_at", [0, 1, 70, 1_100])

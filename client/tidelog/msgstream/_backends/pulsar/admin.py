@@ -8,7 +8,6 @@ from typing import Final
 
 from tidelog.errors import PermissionDeniedError, ServerError, UnauthenticatedError, UnavailableError
 from tidelog.msgstream._backends.pulsar.names import admin_path
-from tidelog.msgstream._errors import StreamStateError
 
 _TIMEOUT_S: Final = 30.0
 _NO_CONTENT_TYPE: Final = {"Content-Type": "application/json"}
@@ -55,12 +54,3 @@ class PulsarAdmin:
             raise UnavailableError(
                 f"the administration API {self._url} cannot be reached ({error}): check admin_url"
             ) from error
-
-
-def checked_admin(admin: PulsarAdmin | None, what: str) -> PulsarAdmin:
-    """Return ``admin``. Raises StreamStateError without one."""
-    if admin is None:
-        raise StreamStateError(
-            f"{what} needs the administration API of Pulsar: pass admin_url, such as http://127.0.0.1:8080"
-        )
-    return admin

@@ -9,12 +9,10 @@ from typing import Any
 from tidelog.errors import ChannelNotFoundError, ClosedError, InvalidRequestError, TidelogError
 from tidelog.message import Message
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
-from tidelog.msgstream._backends.pulsar.feeds import PulsarPlace
 from tidelog.msgstream._backends.pulsar.ids import EARLIEST, MessageKey
 from tidelog.msgstream._backends.pulsar.library import pulsar
 from tidelog.msgstream._backends.pulsar.packs import last_key_of
 from tidelog.msgstream._backends.pulsar.producers import Sent, TopicProducer
-from tidelog.msgstream._backends.pulsar.readers import PulsarReader
 from tidelog.msgstream._errors import PartialProduceError
 
 _READ_MS = 30_000
@@ -69,10 +67,6 @@ class PulsarBackend:
         for name in channels:
             topic = self.broker.topic(name)
             await self.broker.run(partial(admin.delete_topic, topic), "the delete", topic)
-
-    def reader(self, places: Mapping[str, PulsarPlace], queue_size: int) -> PulsarReader:
-        """Return a reader of these topics. Its first step opens it."""
-        return PulsarReader(self.broker, places, queue_size)
 
     async def aclose(self) -> None:
         """Close the producers."""

@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
+from tidelog._closing import AsyncClosing, Closing
 from tidelog.errors import ClosedError, TidelogError, UnavailableError
-from tidelog.msgstream._backends.pulsar.admin import PulsarAdmin, checked_admin
+from tidelog.msgstream._backends.pulsar.admin import PulsarAdmin
 from tidelog.msgstream._backends.pulsar.handshake import Greeting, Proof, greet_within
 from tidelog.msgstream._backends.pulsar.library import error_of_exception, pulsar
 from tidelog.msgstream._backends.pulsar.names import full_topic
+from tidelog.msgstream._errors import StreamStateError
 from tidelog.transport.credentials import TlsOptions, TokenSource
 from tidelog.transport.retry import DEFAULT_RETRY, may_repeat
 
@@ -31,7 +32,7 @@ _log: Final = logging.getLogger("tidelog")
 _Result = TypeVar("_Result")
 
 
-class PulsarBroker:
+class PulsarBroker(Closing, AsyncClosing):
     """A connection to Apache Pulsar, for factories of message streams. The constructor does no I/O.
 
     Close it after its streams: with ``async with``, ``with``, ``aclose`` or ``close``. Any thread may use it.
@@ -88,7 +89,11 @@ class PulsarBroker:
 
     def admin(self, what: str) -> PulsarAdmin:
         """Return the administration API. Raises StreamStateError without an address, naming ``what`` needs it."""
-        return checked_admin(self._admin, what)
+        if self._admin is None:
+            raise StreamStateError(
+                f"{what} needs the administration API of Pulsar: pass admin_url, such as http://127.0.0.1:8080"
+            )
+        return self._admin
 
     @property
     def has_admin(self) -> bool:
@@ -214,22 +219,6 @@ class PulsarBroker:
 
     def _current_token(self) -> str | None:
         return self._token() if callable(self._token) else self._token
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _context(tls: TlsOptions | None) -> ssl.SSLContext | None:

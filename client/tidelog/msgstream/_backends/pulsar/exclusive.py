@@ -1,33 +1,17 @@
 """A topic whose last message is a value, with one writer at a time. Its calls block."""
 
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from tidelog.msgstream._backends.pulsar.broker import PulsarBroker
 from tidelog.msgstream._backends.pulsar.library import error_of, pulsar
+from tidelog.sync.one_at_a_time import one_at_a_time
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 _RETAINING: Final = "tidelog"
 _READ_MS: Final = 30_000
-_READ_AGAIN_S: Final = 0.05
-
-
-def _one_at_a_time(
-    call: Callable[Concatenate["ExclusiveTopic", _Arguments], _Result],
-) -> Callable[Concatenate["ExclusiveTopic", _Arguments], _Result]:
-    """Let one thread at a time run ``call``."""
-
-    @wraps(call)
-    def guarded(self: "ExclusiveTopic", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        with self.lock:
-            return call(self, *args, **kwargs)
-
-    return guarded
+# Of a message that is no value, to tell it from the empty value of ``delete``.
+_MARK: Final = {"tidelog-mark": "1"}
 
 
 class ExclusiveTopic:
@@ -41,9 +25,9 @@ class ExclusiveTopic:
         self._last_id: Any = None
         self._is_fenced = False
         # A call whose caller was cancelled continues on its thread.
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
 
-    @_one_at_a_time
+    @one_at_a_time
     def read(self) -> bytes | None:
         """Return the value; None without one."""
         library = pulsar()
@@ -61,7 +45,7 @@ class ExclusiveTopic:
         finally:
             reader.close()
 
-    @_one_at_a_time
+    @one_at_a_time
     def open(self) -> None:
         """Become the writer; create the topic if necessary. Idempotent.
 
@@ -85,21 +69,33 @@ class ExclusiveTopic:
             self._broker.admin(what).create_topic(self.topic)
             return subscribed(client, self.topic, _RETAINING)
 
-    @_one_at_a_time
+    @one_at_a_time
     def take_over(self) -> bytes | None:
         """Become the writer, and return the value that the earlier writer left; None without one."""
-        before = self.read()
         self.open()
-        # Again: an earlier writer may have written before it was fenced. On a busy machine, Pulsar answers for some
-        # milliseconds after a takeover that the topic has no message.
-        end_s = time.monotonic() + _READ_MS / 1_000
-        while (found := self.read()) is None and before is not None:
-            if end_s < time.monotonic():
-                raise pulsar().exceptions.Timeout(f"the value of {self.topic}, which was there, was not found")
-            time.sleep(_READ_AGAIN_S)
-        return found
+        return self.read() or self._value_before_mark()
 
-    @_one_at_a_time
+    def _value_before_mark(self) -> bytes | None:
+        """Return the value of a topic in which none was found.
+
+        For some milliseconds after a broker has loaded a topic, Pulsar answers that it has no message. A message that
+        is sent and received again shows what is before it. An earlier version takes it for a topic without a value.
+        """
+        library = pulsar()
+        mark = self._producer.send(b"", properties=_MARK)
+        reader = self._broker.client().create_reader(self.topic, library.MessageId.earliest)
+        found = b""
+        try:
+            while (message := reader.read_next(timeout_millis=_READ_MS)).message_id() < mark:
+                if message.properties() != _MARK:
+                    found = message.data()
+        finally:
+            reader.close()
+        if found:
+            self.write(found)
+        return found or None
+
+    @one_at_a_time
     def write(self, content: bytes) -> None:
         """Replace the value; return once the broker has it. Raises StreamFencedError, then for good."""
         if self._is_fenced:
@@ -119,7 +115,7 @@ class ExclusiveTopic:
             self._retaining.acknowledge_cumulative(self._last_id)
         self._last_id = message_id
 
-    @_one_at_a_time
+    @one_at_a_time
     def close(self) -> None:
         """Let another writer in."""
         for each in (self._producer, self._retaining):
@@ -129,7 +125,7 @@ class ExclusiveTopic:
                     each.close()
         self._producer = self._retaining = None
 
-    @_one_at_a_time
+    @one_at_a_time
     def delete(self) -> None:
         """Delete the value, and the topic with ``admin_url``."""
         self.close()

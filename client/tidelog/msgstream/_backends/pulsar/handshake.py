@@ -104,7 +104,8 @@ def _greet(address: tuple[str, int], proof: Proof, tls: ssl.SSLContext | None) -
     with socket.create_connection(address, timeout=_ANSWER_WITHIN_S) as plain:
         connection = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
         with connection:
-            connection.sendall(_framed(_connect(proof)))
+            command = _connect(proof)
+            connection.sendall(struct.pack(">II", len(command) + 4, len(command)) + command)
             return _greeting(connection)
 
 
@@ -132,10 +133,6 @@ def _greeting(connection: socket.socket) -> Greeting:
     if body.get(tag_of(2, VARINT)) == _AUTHENTICATION_ERROR:
         error = UnauthenticatedError
     raise error(f"Pulsar refuses the connection ({text}): check the token or the client certificate")
-
-
-def _framed(command: bytes) -> bytes:
-    return struct.pack(">II", len(command) + 4, len(command)) + command
 
 
 def _received(connection: socket.socket) -> bytes:

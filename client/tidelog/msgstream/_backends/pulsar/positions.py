@@ -170,12 +170,11 @@ class _Cursor:
 
     def _load(self) -> PulsarPlace | None:
         with self._lock:
-            found = self._positions.read()
+            found = self._positions.take_over()
             if found is None:
                 return None
             self._open()
-            # Read again: an earlier stream may have written before it was fenced.
-            self._stored = _place_of(self._positions.read() or found)
+            self._stored = _place_of(found)
             return self._stored
 
     def _open(self) -> None:

@@ -53,7 +53,7 @@ class TopicProducer:
             for index, each in enumerate(packs):
                 self._producer.send_async(each.content, partial(receipts.add, index), properties=each.properties)
         try:
-            await receipts.all_came()
+            await receipts.came.wait()
         finally:
             self._bytes -= size_bytes
             self._has_room.set()
@@ -61,13 +61,13 @@ class TopicProducer:
 
 
 class _Receipts:
-    """The broker's answers, which come on a thread of the library."""
+    """The broker's answers, which come on a thread of the library; ``came`` is set once all have."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         """Await an answer for each of Pulsar's messages, from the number in its pack, 0 for a message on its own."""
         self._numbers = numbers
         self._loop = asyncio.get_running_loop()
-        self._came = asyncio.Event()
+        self.came = asyncio.Event()
         self._found: list[tuple[Any, Any]] = [(None, None)] * len(numbers)
         # One item for each answer: the length of a list is safe to read from several threads.
         self._answers: list[None] = []
@@ -79,10 +79,7 @@ class _Receipts:
         if len(self._answers) == len(self._found):
             # The loop may have been closed meanwhile.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._came.set)
-
-    async def all_came(self) -> None:
-        await self._came.wait()
+                self._loop.call_soon_threadsafe(self.came.set)
 
     def sent(self, topic: str) -> Sent:
         succeeded = pulsar().Result.Ok

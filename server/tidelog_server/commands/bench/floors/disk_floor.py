@@ -1,14 +1,15 @@
 """The floor of the write path: RocksDB alone with the same bytes."""
 
 import itertools
+import json
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidelog_server.commands.bench.floors.rocksdb_floor_process import RocksdbFloorRun, run_in_child
-from tidelog_server.commands.bench.payloads import encoded_batches
+from tidelog_server.commands.bench.floors.floor_process import FloorProcess
 
 _DISTINCT_BATCHES: Final = 16
 _MAX_DISTINCT_BYTES: Final = 32 << 20
@@ -39,7 +40,7 @@ def grouping_between(before: Mapping[str, float], after: Mapping[str, float], me
 
 
 def measure_disk_floor(
-    folder: Path, payloads: list[bytes], grouping: Grouping, *, messages: int, warm_up: int, synced: bool
+    folder: Path, size_bytes: int, grouping: Grouping, *, messages: int, warm_up: int, synced: bool
 ) -> list[float]:
     """Return the seconds that rocksdict alone, in a new process, takes for ``messages`` in the same groups, by tenths.
 
@@ -47,12 +48,16 @@ def measure_disk_floor(
     the server's batches, and are written to a new database below ``folder``.
     """
     per_batch = max(1, round(grouping.messages_per_batch))
-    batch_bytes = per_batch * len(payloads[0])
+    batch_bytes = per_batch * size_bytes
     distinct = max(1, min(_DISTINCT_BATCHES, _MAX_DISTINCT_BYTES // batch_bytes))
     count = max(1, round(messages / per_batch))
     database = folder / f"floor-{next(_numbers)}"
-    run = RocksdbFloorRun(str(database), count, warm_up // per_batch, grouping.batches_per_group, synced)
-    seconds = run_in_child(run, encoded_batches(payloads, per_batch=per_batch, count=distinct))
+    arguments = {"folder": str(database), "size_bytes": size_bytes, "per_batch": per_batch, "distinct": distinct}
+    with closing(FloorProcess("rocksdb_floor", json.dumps(arguments))) as floor:
+        seconds: list[float] = floor.ask(
+            "tenths", count=count, warm_up=warm_up // per_batch, batches_per_group=grouping.batches_per_group,
+            synced=synced,
+        )  # fmt: skip
     shutil.rmtree(database)
     return [part_s * messages / (count * per_batch) for part_s in seconds]
 

@@ -1,6 +1,6 @@
 """The client of the bare gRPC server, a process with the arguments ``<port> [--tuned]``.
 
-Reads a JSON object per line, ``{"measure": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
+Reads a JSON object per line, ``{"do": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
 a number for each: the median seconds of a round trip, or the megabytes per second of a stream. Exits at the end of
 standard input.
 """
@@ -53,7 +53,7 @@ async def _main(port: int) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = json.loads(line)
-            name = request["measure"]
+            name = request["do"]
             figure = await _MEASURES[name](channel, name, request["count"], request["size_bytes"])
             print(figure, flush=True)
 

@@ -59,7 +59,7 @@ async def measure_scan(target: Target, folder: Path, *, messages: int, size: int
             for floor, found in ((bare, rates.floor), (tuned, rates.tuned_floor)):
                 found.append(await floor.stream_megabytes_per_second(count=count, size_bytes=size_bytes // count))
             before_s = target.cpu_s()
-            rates.raw.append(await _raw_rate(raw, vchannels[0]))
+            rates.raw.append(await raw_rate(raw, vchannels[0]))
             rates.cpu_s_per_gb.extend(cpu_s_per_gb(before_s, target.cpu_s(), size_bytes).values())
             rates.payloads.append(messages / await _payload_seconds(client, vchannels[0], messages))
     settings: dict[str, object] = {
@@ -90,7 +90,7 @@ async def _raw_shape(raw: grpc.aio.Channel, vchannel: str) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-async def _raw_rate(raw: grpc.aio.Channel, vchannel: str) -> float:
+async def raw_rate(raw: grpc.aio.Channel, vchannel: str) -> float:
     """Return the megabytes per second of a scan whose responses are counted but not decoded."""
     start = time.perf_counter()
     size_bytes = 0

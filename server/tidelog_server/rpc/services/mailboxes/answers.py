@@ -16,7 +16,7 @@ from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
 from tidelog_server.mailboxes.events import PLAIN, Sent, decode_message, stored_message
 from tidelog_server.mailboxes.operations import Fetched, Grant, LockFailures, SentIds
 from tidelog_server.rpc import status
-from tidelog_server.rpc.services.mailboxes.wire import add_deliveries, failures_of
+from tidelog_server.rpc.services.mailboxes.conversions import add_deliveries, failures_of
 
 NameOf = Callable[[int], str]
 """Returns the name of a mailbox by its id; empty if it was deleted."""

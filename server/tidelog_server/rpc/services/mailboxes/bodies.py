@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.blobs.state import chunks_of
 from tidelog_server.blobs.store import Blobs, KeyAlgorithm
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.errors.mailboxes import BlobNotExistError
-from tidelog_server.core.limits import MAX_DELIVERED_BODY_BYTES, MIN_BLOB_BODY_BYTES
+from tidelog_server.core.limits import KIB, MAX_DELIVERED_BODY_BYTES
 from tidelog_server.mailboxes.events import Sent
 from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.operations import Fetched, Outgoing
+
+# Bodies of messages above this size are stored as blobs.
+MIN_BLOB_BODY_BYTES: Final = 64 * KIB
 
 
 def any_large(bodies: Iterable[bytes]) -> bool:

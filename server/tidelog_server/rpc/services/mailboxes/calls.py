@@ -1,20 +1,21 @@
 """MailboxService: sending, fetching and acknowledging messages, and the administration of messages."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Final
 
 from tidelog.v1 import mailbox_service_pb2 as pb
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_MAILBOX_BATCH
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH, MIB
 from tidelog_server.core.mailboxes import MessageState
-from tidelog_server.core.message_checks import check_at_most, check_count
+from tidelog_server.core.message_checks import check_at_most, check_count, check_within
 from tidelog_server.core.ticks import LOGICAL_BITS, physical_ms
 from tidelog_server.fold.calls import SMALL_BYTES, Call
 from tidelog_server.mailboxes.dead_letters import MOVE_MESSAGES
 from tidelog_server.mailboxes.events import EventType, Sent
 from tidelog_server.mailboxes.mailbox import Mailbox
 from tidelog_server.mailboxes.mailboxes import Mailboxes
+from tidelog_server.mailboxes.messages.rows import Rows
 from tidelog_server.mailboxes.operations import (
     Fetched,
     Outgoing,
@@ -34,12 +35,10 @@ from tidelog_server.mailboxes.operations import (
 from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.services.mailboxes.bodies import Bodies, any_large, blob_events
-from tidelog_server.rpc.services.mailboxes.wire import (
+from tidelog_server.rpc.services.mailboxes.conversions import (
     add_deliveries,
-    counts_of,
     dead_letter_of,
     failures_of,
-    fetch_limits,
     header_of,
     lease_ms_of,
     limit_of,
@@ -50,6 +49,9 @@ from tidelog_server.rpc.services.mailboxes.wire import (
 )
 from tidelog_server.security.access import count_sent, current_tenant
 
+MAX_FETCH_WAIT_MS: Final = 60_000
+DEFAULT_FETCH_BYTES: Final = 1 * MIB
+MAX_FETCH_BYTES: Final = 4 * MIB
 _DEFAULT_HEADERS: Final = 100
 _MAX_PEEKED: Final = 100
 _DEFAULT_PEEKED: Final = 10
@@ -117,13 +119,15 @@ class MessageCalls:
 
     def fetch_call(self, mailbox: Mailbox, request: pb.FetchRequest) -> FetchCall:
         """Return the operation of a request. Raises InvalidRequestError or a subclass."""
-        count, size_bytes, wait_s = fetch_limits(request)
+        count = limit_of("max_messages", request.max_messages, 1, MAX_MAILBOX_BATCH)
+        size_bytes = limit_of("max_bytes", request.max_bytes, DEFAULT_FETCH_BYTES, MAX_FETCH_BYTES)
+        check_within(request.wait_ms, 0, MAX_FETCH_WAIT_MS, "wait_ms")
         lease_ms = lease_of(mailbox.name, mailbox.settings, lease_ms_of(request))
         return FetchCall(
             lambda step: fetch(step, count, lease_ms, size_bytes),
             1,
             SMALL_BYTES + count * _ID_BYTES,
-            wait_s=wait_s,
+            wait_s=request.wait_ms / 1_000,
             tenant=current_tenant(),
         )
 
@@ -204,7 +208,11 @@ class MessageCalls:
         # In a step, so that leases and delays that are over count as such.
         counts, oldest_id = await mailbox.run(Call(lambda step: (step.state.counts(), step.state.oldest_id), 0))
         now_ms = self.mailboxes.shared.node.clock.wall_ms()
-        return counts_of(counts, oldest_id, now_ms, is_paused=mailbox.state.is_paused)
+        return pb.MailboxCounts(
+            available=counts.available, delayed=counts.delayed, leased=counts.leased, dead=counts.dead,
+            oldest_age_ms=max(0, now_ms - physical_ms(oldest_id)) if oldest_id else 0, body_bytes=counts.body_bytes,
+            is_paused=mailbox.state.is_paused,
+        )  # fmt: skip
 
     async def fetch_headers(self, request: pb.FetchHeadersRequest, _: Context) -> pb.FetchHeadersResponse:
         """List messages that could be fetched."""
@@ -214,13 +222,8 @@ class MessageCalls:
         # Received after the time: from the next millisecond on.
         after_id = max(request.after_id, ((request.after_ms + 1) << LOGICAL_BITS) - 1 if request.after_ms else 0)
         mailbox = await self.mailboxes.open(request.mailbox)
-
-        def execute(step: Any) -> list[pb.MessageHeader]:
-            state = step.state
-            rows = state.rows.after(after_id, (MessageState.AVAILABLE,), count)
-            return [header_of(state.header(row)) for row in rows]
-
-        return pb.FetchHeadersResponse(headers=await mailbox.run(Call(execute, 0)))
+        headers = await _headers(mailbox, lambda rows: rows.after(after_id, (MessageState.AVAILABLE,), count))
+        return pb.FetchHeadersResponse(headers=headers)
 
     async def peek(self, request: pb.PeekRequest, _: Context) -> pb.PeekResponse:
         """List messages with their bodies."""
@@ -228,14 +231,13 @@ class MessageCalls:
         states = states_of(request.state)
         mailbox = await self.mailboxes.open(request.mailbox)
 
-        def execute(step: Any) -> list[pb.MessageHeader]:
-            state = step.state
-            if request.id:
-                row = state.rows.find(request.id)
-                return [header_of(state.header(row))] if row >= 0 and state.rows.states[row] in states else []
-            return [header_of(state.header(row)) for row in state.rows.after(request.after_id, states, count)]
+        def wanted(rows: Rows) -> Iterable[int]:
+            if not request.id:
+                return rows.after(request.after_id, states, count)
+            row = rows.find(request.id)
+            return [row] if row >= 0 and rows.states[row] in states else []
 
-        headers = await mailbox.run(Call(execute, 0))
+        headers = await _headers(mailbox, wanted)
         stored = await self.mailboxes.reader.messages(mailbox, [header.id for header in headers])
         messages = await self.bodies.complete(stored)
         name_of, peeked = self.name_of, []
@@ -329,6 +331,15 @@ class MessageCalls:
             other = await self.mailboxes.open(target)
             moved += await self.mailboxes.mover.move(mailbox, other, theirs, EventType.MOVED)
         return moved
+
+
+async def _headers(mailbox: Mailbox, wanted: Callable[[Rows], Iterable[int]]) -> list[pb.MessageHeader]:
+    """Return the headers of the rows that are wanted, in a step: leases and delays that are over count as such."""
+
+    def execute(step: Any) -> list[pb.MessageHeader]:
+        return [header_of(step.state.header(row)) for row in wanted(step.state.rows)]
+
+    return await mailbox.run(Call(execute, 0))
 
 
 def _check_ids(ids: Sized) -> None:

@@ -1,5 +1,6 @@
 """MailboxService: create, configure, describe, list and delete mailboxes."""
 
+from collections.abc import AsyncIterator
 from dataclasses import fields
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.lists.looks import Looks
 from tidelog_server.rpc.lists.pages import Found, page_of
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
+from tidelog_server.rpc.services.mailboxes.stream import OperateStream
 from tidelog_server.security.access import current_tenant
 from tidelog_server.security.grants import OF_MAILBOXES
 
@@ -22,7 +24,7 @@ _LOOKS_PER_MAILBOX: Final = 4
 
 
 class MailboxService:
-    """Handlers of MailboxService. Those of calls on messages are in ``calls`` and ``stream``."""
+    """Handlers of MailboxService. Those of other calls on messages are in ``calls``."""
 
     def __init__(self, mailboxes: Registry, calls: MessageCalls, node: LogNode) -> None:
         self._mailboxes = mailboxes
@@ -67,6 +69,10 @@ class MailboxService:
         """Delete a mailbox."""
         existed = await self._mailboxes.delete(check_mailbox_name(request.name), ignore_missing=request.ignore_missing)
         return pb.DeleteMailboxResponse(existed=existed)
+
+    async def operate(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Execute operations until the client closes its side of the stream."""
+        await OperateStream(self._calls, self._node, context).run(requests)
 
 
 def changes_of(wire: Any) -> dict[str, Any]:

@@ -1,19 +1,16 @@
 """Operate: operations on mailboxes in one stream, executed as they arrive and answered as they become durable."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from tidelog.v1 import mailbox_service_pb2 as pb
-from tidelog.wire.protowire import WireFormatError
 from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedRequestError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import MAX_MAILBOX_BATCH, PARSE_STEP_BYTES
+from tidelog_server.core.limits import MAX_MAILBOX_BATCH
 from tidelog_server.fold.calls import Call
 from tidelog_server.log.node import LogNode
 from tidelog_server.mailboxes.mailbox import Mailbox
@@ -21,7 +18,7 @@ from tidelog_server.mailboxes.waiting import FetchCall
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.duplex import Duplex
 from tidelog_server.rpc.open_streams import caller_of
-from tidelog_server.rpc.requests import merge_in_steps
+from tidelog_server.rpc.requests import parsed_in_steps
 from tidelog_server.rpc.services.mailboxes.answers import (
     acked_answer,
     error_answer,
@@ -59,20 +56,8 @@ class _Answer(NamedTuple):
     taken_bytes: int = 0
 
 
-_Encode = Callable[[Slot, Mailbox, Any], bytes | None]
-"""Takes an operation, its mailbox and its result, and returns the answer; None if it follows later."""
-
-
-class OperateCalls:
-    """Handler of Operate."""
-
-    def __init__(self, calls: MessageCalls, node: LogNode) -> None:
-        self._calls = calls
-        self._node = node
-
-    async def operate(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        """Execute operations until the client closes its side of the stream."""
-        await OperateStream(self._calls, self._node, context).run(requests)
+_Encode = Callable[[int, Any], bytes]
+"""Takes the number and the result of an operation, and returns the answer."""
 
 
 class OperateStream(Duplex):
@@ -94,6 +79,8 @@ class OperateStream(Duplex):
         self._fetches = FetchAnswers(calls, memory, self._add, self._start)
         # Operations that were submitted and have no result yet.
         self._open: set[asyncio.Future[Any]] = set()
+        # The last send to each mailbox that could not be begun at once, and is not submitted yet: later ones follow it.
+        self._delayed: dict[str, asyncio.Event] = {}
         # Fetches that may wait for messages, by number.
         self._waits: dict[int, tuple[Mailbox, FetchCall]] = {}
 
@@ -105,22 +92,17 @@ class OperateStream(Duplex):
 
     # -- Requests ------------------------------------------------------------------------------------------
 
-    def _take(self, encoded: bytes) -> Coroutine[Any, Any, None]:
-        if len(encoded) <= PARSE_STEP_BYTES:
-            return self._begin_all(_parsed(encoded), len(encoded))
-        return self._take_large(encoded)
-
-    async def _take_large(self, encoded: bytes) -> None:
-        await self._begin_all(await _parsed_in_steps(encoded), len(encoded))
-
-    async def _begin_all(self, request: pb.OperateRequest, size_bytes: int) -> None:
+    async def _take(self, encoded: bytes) -> None:
         """Begin the operations of a request in order, in bounded steps."""
-        count = len(request.operations)
-        if self._access is not None and count > 1:
+        request, size_bytes = await parsed_in_steps(pb.OperateRequest, encoded, "Operate"), len(encoded)
+        operations, ended = len(request.operations), len(request.ended_waits)
+        if operations + ended < 1 or max(operations, ended) > MAX_MAILBOX_BATCH:
+            raise MalformedRequestError("Operate")
+        if self._access is not None and operations > 1:
             # The first operation and all bytes were counted when the message arrived.
-            await self._access.quota.received(0, count - 1)
-        each_bytes = _OPERATION_BYTES + size_bytes // max(1, count)
-        self._hold(count * each_bytes, count)
+            await self._access.quota.received(0, operations - 1)
+        each_bytes = _OPERATION_BYTES + size_bytes // max(1, operations)
+        self._hold(operations * each_bytes, operations)
         parts = 0
         for operation in request.operations:
             more = _parts(operation)
@@ -142,19 +124,39 @@ class OperateStream(Duplex):
             if self._access is not None:
                 self._access.require(Verb.MAILBOX_SEND if kind == "send" else Verb.MAILBOX_RECEIVE, request.mailbox)
             mailbox = self._calls.mailboxes.opened_by_name(request.mailbox)
-            if mailbox is not None and not (kind == "send" and self._calls.bodies.must_wait((request,))):
+            must_wait = kind == "send" and (
+                request.mailbox in self._delayed or self._calls.bodies.must_wait((request,))
+            )
+            if mailbox is not None and not must_wait:
                 self._submit(slot, kind, request, mailbox)
                 return
         except TidelogServerError as error:
             self._refuse(slot, error)
             return
-        self._start(self._begin_later(slot, kind, request))
+        self._start(self._send_later(slot, request) if kind == "send" else self._begin_later(slot, kind, request))
 
-    async def _begin_later(self, slot: Slot, kind: str, request: Any) -> None:
+    def _send_later(self, slot: Slot, send: pb.SendRequest) -> Coroutine[Any, Any, None]:
+        """Return a coroutine that submits a send behind those to the same mailbox that precede it in the stream."""
+        before, submitted = self._delayed.get(send.mailbox), asyncio.Event()
+        self._delayed[send.mailbox] = submitted
+
+        async def follow() -> None:
+            try:
+                await self._begin_later(slot, "send", send, before)
+            finally:
+                submitted.set()
+                if self._delayed[send.mailbox] is submitted:
+                    del self._delayed[send.mailbox]
+
+        return follow()
+
+    async def _begin_later(self, slot: Slot, kind: str, request: Any, before: asyncio.Event | None = None) -> None:
         try:
             mailbox = await self._calls.mailboxes.open(request.mailbox)
             if kind == "send":
                 await self._calls.bodies.prepare((request,))
+            if before is not None:
+                await before.wait()
             self._submit(slot, kind, request, mailbox)
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -174,45 +176,34 @@ class OperateStream(Duplex):
             mailbox, call = self._waits[number]
             mailbox.end_wait(call)
 
-    def _call_of(self, kind: str, request: Any, mailbox: Mailbox) -> tuple[Call[Any], _Encode]:
+    def _call_of(self, kind: str, request: Any, mailbox: Mailbox) -> tuple[Call[Any], _Encode | None]:
+        """Return the call of an operation, and what encodes its answer; None for a fetch, which needs the bodies."""
         calls = self._calls
         match kind:
             case "send":
-                return calls.send_call(mailbox, request), self._sent
+                return calls.send_call(mailbox, request), sent_answer
             case "fetch":
-                return calls.fetch_call(mailbox, request), self._fetched
+                return calls.fetch_call(mailbox, request), None
             case "ack":
-                return calls.ack_call(request), self._acked
+                return calls.ack_call(request), acked_answer
             case _:
-                return calls.extend_call(mailbox, request), self._extended
+                return calls.extend_call(mailbox, request), lambda number, result: extended_answer(number, *result)
 
     # -- Answers -------------------------------------------------------------------------------------------
 
-    def _settled(self, slot: Slot, mailbox: Mailbox, encode: _Encode, done: "asyncio.Future[Any]") -> None:
+    def _settled(self, slot: Slot, mailbox: Mailbox, encode: _Encode | None, done: "asyncio.Future[Any]") -> None:
         self._open.discard(done)
         self._waits.pop(slot.number, None)
         if done.cancelled() or self._is_closed:
             return
         try:
-            answer = encode(slot, mailbox, done.result())
+            result = done.result()
+            if encode is None:
+                self._fetches.put(slot, mailbox, result)
+            else:
+                self._add(encode(slot.number, result), slot)
         except TidelogServerError as error:
             self._refuse(slot, error)
-        else:
-            if answer is not None:
-                self._add(answer, slot)
-
-    def _sent(self, slot: Slot, _log: Mailbox, sent: Any) -> bytes:
-        return sent_answer(slot.number, sent)
-
-    def _acked(self, slot: Slot, _log: Mailbox, failures: Any) -> bytes:
-        return acked_answer(slot.number, failures)
-
-    def _extended(self, slot: Slot, _log: Mailbox, extended: Any) -> bytes:
-        until, failures = extended
-        return extended_answer(slot.number, until, failures)
-
-    def _fetched(self, slot: Slot, mailbox: Mailbox, fetched: Any) -> None:
-        self._fetches.put(slot, mailbox, fetched)
 
     def _refuse(self, slot: Slot, error: TidelogServerError) -> None:
         self._add(error_answer(slot.number, error), slot)
@@ -251,30 +242,3 @@ def _parts(operation: pb.Operation) -> int:
             return 1 + len(operation.extend.lock_ids)
         case _:
             return 1
-
-
-def _parsed(encoded: bytes) -> pb.OperateRequest:
-    """Return a request of at most PARSE_STEP_BYTES. Raises MalformedRequestError."""
-    try:
-        request = pb.OperateRequest.FromString(encoded)
-    except DecodeError as error:
-        raise MalformedRequestError("Operate") from error
-    _check_count(request)
-    return request
-
-
-async def _parsed_in_steps(encoded: bytes) -> pb.OperateRequest:
-    """Return a request. Raises InvalidRequestError or a subclass."""
-    request = pb.OperateRequest()
-    try:
-        await merge_in_steps(encoded, request)
-    except (DecodeError, WireFormatError) as error:
-        raise MalformedRequestError("Operate") from error
-    _check_count(request)
-    return request
-
-
-def _check_count(request: pb.OperateRequest) -> None:
-    operations, ended = len(request.operations), len(request.ended_waits)
-    if operations + ended < 1 or max(operations, ended) > MAX_MAILBOX_BATCH:
-        raise MalformedRequestError("Operate")

@@ -23,7 +23,7 @@ from tidelog_server.mailboxes.operations import (
 )
 from tidelog_server.rpc.services.mailboxes.bodies import blob_events
 from tidelog_server.rpc.services.mailboxes.calls import MessageCalls
-from tidelog_server.rpc.services.mailboxes.wire import outgoings_of, rejections_of, sent_response
+from tidelog_server.rpc.services.mailboxes.conversions import outgoings_of, rejections_of, sent_response
 
 
 @dataclass(slots=True)
@@ -75,9 +75,7 @@ class MailboxTransactions:
     def __init__(self, calls: MessageCalls) -> None:
         self._calls = calls
 
-    async def join(
-        self, sends: Sequence[pb.SendRequest], acks: Sequence[pb.AckDeliveriesRequest]
-    ) -> "Joined | JoinedMailboxes":
+    async def join(self, sends: Sequence[pb.SendRequest], acks: Sequence[pb.AckDeliveriesRequest]) -> Joined:
         """Return what is written with a transaction.
 
         Raises:
@@ -103,7 +101,7 @@ class MailboxTransactions:
             part.sends[index] = messages
         joint = JointStep([part.joint() for part in parts.values()])
         await joint.prepare()
-        return JoinedMailboxes(joint)
+        return joint
 
     async def _part(self, parts: dict[str, _Part], mailbox: str) -> _Part:
         if mailbox not in parts:
@@ -111,19 +109,11 @@ class MailboxTransactions:
         return parts[mailbox]
 
 
-class JoinedMailboxes:
-    """A joint step of mailboxes as part of a transaction; see ``log.protocols.Joined``."""
-
-    def __init__(self, joint: JointStep) -> None:
-        self._joint = joint
-        self.events = joint.events
-        self.check = joint.check
-        self.enter = joint.enter
-        self.settled = joint.settled
-
-    def sent(self) -> list[pb.SendResponse]:
-        """Return the ids of the messages, for each request in order; [] before the step is durable."""
-        found: dict[int, SentIds] = {}
-        for ids in self._joint.results():
-            found |= ids
-        return [sent_response(found[index]) for index in sorted(found)]
+def sent_by(joined: Joined) -> list[pb.SendResponse]:
+    """Return the ids of what a transaction sends to mailboxes, by request; [] before it is durable, or for nothing."""
+    if not isinstance(joined, JointStep):
+        return []
+    found: dict[int, SentIds] = {}
+    for ids in joined.results():
+        found |= ids
+    return [sent_response(found[index]) for index in sorted(found)]

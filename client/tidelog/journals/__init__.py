@@ -1,0 +1,1 @@
+"""Journals: their labels, selectors of labels, and the calls that apply, list and watch them."""

@@ -1,0 +1,1 @@
+"""Benchmarks of logs in an engine."""
