@@ -90,7 +90,9 @@ WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, Non
 
 async def die_at(storm: Storm, point: Failpoint) -> None:
     """Run one server until it dies at ``point``, and judge the state after the previous one."""
-    setting = f"{point}:{storm.random.randint(1, LAST_HIT[point])}"
+    # The judge's scans, one of each vchannel, hit this point too, and must end.
+    judged = len(storm.vchannels) if point is Failpoint.SCAN_WATERMARK_READ else 0
+    setting = f"{point}:{judged + storm.random.randint(1, LAST_HIT[point])}"
     with ServerProcess(storm.folder, env={VARIABLE: setting}) as server:
         # HEAD is updated even without load: then the next server's log is judged.
         if point is not Failpoint.BEFORE_HEAD_UPDATE:
