@@ -117,6 +117,23 @@ def test_unknown_keys_of_all_layers_are_reported_together(tmp_path: Path) -> Non
     assert "tidelog.toml:2" in text
 
 
+def test_unknown_keys_and_values_that_are_not_allowed_are_reported_together(tmp_path: Path) -> None:
+    file = a_file(tmp_path, '[storage]\ndurabilty = "os"\ndurability = "sink"\n')
+
+    unknown, port, value = problems_of(file, flags={"server.grpc_port": "70000"}).splitlines()
+
+    assert "did you mean 'storage.durability'?" in unknown
+    assert value.startswith(f"storage.durability = 'sink' ({file}:3) is not allowed")
+    assert port.startswith("server.grpc_port = '70000'")
+
+
+def test_a_password_in_an_address_is_not_in_the_error() -> None:
+    text = problems_of(flags={"metadata.kind": "etcd", "metadata.etcd_endpoints": "http://root:hunter2@etcd:2379"})
+
+    assert "http://root:********@etcd:2379" in text
+    assert "hunter2" not in text
+
+
 def test_variables_that_are_no_settings_are_allowed() -> None:
     environ = {"TIDELOG_ENDPOINT": "127.0.0.1:1", "TIDELOG_FAILPOINT": "", "TIDELOG_CONFIG": "x"}
 

@@ -33,7 +33,8 @@ _FORMS: Final = tuple(
         (rf"({_NAMES}(?:\\?[\"'])?\s*[=:]\s*\\?[\"']?)[^\s,;\"'\\]+", rf"\1{MASK}"),
     )
 )
-_PASSWORD: Final = re.compile(r"://[^\s/@\"']*?:([^\s@\"']+)@")
+# After a user's name, with or without the scheme of a URL.
+_PASSWORD: Final = re.compile(r"((?:^|[\s,/\"'])[^\s/:@,\"'=]*:)((?!//)[^\s@,\"']+)(?=@)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +74,10 @@ def is_secret_name(name: str) -> bool:
 
 
 def passwords_in(text: str) -> list[str]:
-    """Return the passwords in the URLs of a text."""
-    return _PASSWORD.findall(text)
+    """Return the passwords in the addresses of a text, such as ``http://user:password@host``."""
+    return [password for _, password in _PASSWORD.findall(text)]
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with a mask in place of each password in its addresses. Idempotent."""
+    return _PASSWORD.sub(rf"\1{MASK}", text)

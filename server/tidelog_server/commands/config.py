@@ -8,6 +8,7 @@ from tidelog.json_text import json_text
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.options.passed import is_passed
 from tidelog_cli.output.escapes import say
+from tidelog_cli.output.masks import without_passwords
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 from tidelog_server.commands.config_flags import (
     SETTINGS_HELP,
@@ -72,13 +73,13 @@ def schema() -> None:
 
 
 def setting_records(effective: "Config") -> list[Record]:
-    """Return every setting with its effective value, origin and default."""
+    """Return every setting with its effective value without passwords in addresses, its origin and its default."""
     from tidelog_server.config import describe_settings
 
     return [
         {
             "key": setting.key,
-            "value": effective.texts[setting.key],
+            "value": without_passwords(effective.texts[setting.key]),
             "origin": effective.origins[setting.key],
             "default": setting.default,
             "description": setting.text,

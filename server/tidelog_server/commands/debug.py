@@ -175,8 +175,8 @@ def _secrets(settings: "Callable[[], Config]", endpoint: str) -> Iterator[str]:
             yield authorization(token)[1].partition(" ")[2]
     try:
         effective = settings()
-    except CommandError as error:
-        yield from passwords_in(error.message)
+    except CommandError:
+        # The manifest has the reason, without passwords.
         return
     for text in effective.texts.values():
         yield from passwords_in(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidelog_server.config.error import ConfigError
+from tidelog_server.config.error import ConfigError, UnknownSettingsError
 from tidelog_server.config.settings import SECTIONS
 from tidelog_server.core.limits import MIB
 
@@ -95,7 +95,8 @@ def read_file(path: Path) -> list[Assignment]:
     """Return the assignments in a TOML file.
 
     Raises:
-        ConfigError: The file cannot be read, is not valid TOML, or has unknown keys.
+        ConfigError: The file cannot be read, or is not valid TOML.
+        UnknownSettingsError: It has unknown keys.
     """
     try:
         text = _text_of(path)
@@ -127,8 +128,8 @@ def read_environment(environ: Mapping[str, str]) -> list[Assignment]:
     """Return the assignments in the variables that begin with ``TIDELOG_``.
 
     Raises:
-        ConfigError: Such a variable is neither a setting, nor one of OTHER_VARIABLES, nor that of an option of a
-            command, nor a service link.
+        UnknownSettingsError: Such a variable is neither a setting, nor one of OTHER_VARIABLES, nor that of an option of
+            a command, nor a service link.
     """
     spellings = {PREFIX + key.upper().replace(".", "__"): key for key in KEYS}
     assignments = [
@@ -159,7 +160,7 @@ def read_flags(flags: Mapping[str, str]) -> list[Assignment]:
     """Return the assignments in flags, whose names are given without the leading dashes.
 
     Raises:
-        ConfigError: A flag is unknown.
+        UnknownSettingsError: A flag is unknown.
     """
     assignments = [Assignment(f"--{name}", value, f"flag --{name}") for name, value in flags.items()]
     return _known(assignments, {f"--{key}": key for key in KEYS})
@@ -171,16 +172,17 @@ def _known(
     """Return the assignments with their keys as ``section.name``.
 
     Raises:
-        ConfigError: Some keys are unknown; the error lists all of them.
+        UnknownSettingsError: Some keys are unknown; the error lists all of them.
     """
     problems = [
         f"unknown setting '{item.key}' ({item.origin}){_suggestion(item.key, [*spellings, *extra])}"
         for item in assignments
         if item.key not in spellings
     ]
+    known = [Assignment(spellings[item.key], item.value, item.origin) for item in assignments if item.key in spellings]
     if problems:
-        raise ConfigError(problems)
-    return [Assignment(spellings[item.key], item.value, item.origin) for item in assignments]
+        raise UnknownSettingsError(problems, known)
+    return known
 
 
 def _differs_in_one_letter(left: str, right: str) -> bool:

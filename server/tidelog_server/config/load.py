@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tidelog_server.config.error import ConfigError
+from tidelog_cli.output.masks import without_passwords
+from tidelog_server.config.error import ConfigError, UnknownSettingsError
 from tidelog_server.config.layers import Assignment, read_environment, read_file, read_flags, service_links
 from tidelog_server.config.relations import broken_relations
 from tidelog_server.config.settings import SECTIONS, Settings, format_setting
@@ -42,11 +43,16 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
         flags: Values by ``section.name``.
 
     Raises:
-        ConfigError: Keys are unknown or values are not allowed. It lists all unknown keys; otherwise all
-            invalid values.
+        ConfigError: Keys are unknown or values are not allowed. It lists all unknown keys and all invalid values;
+            without these, all values that contradict others.
     """
-    assignments = assignments_of(path, environ, flags)
-    settings = _validated(assignments)
+    assignments, problems = _merged(path, environ, flags)
+    try:
+        settings = _validated(assignments)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from error
+    if problems:
+        raise ConfigError(problems)
     _check_relations(settings, assignments)
     values = {f"{section}.{name}": value for section, values in settings for name, value in values}
     return Config(
@@ -63,6 +69,16 @@ def assignments_of(path: Path | None, environ: Mapping[str, str], flags: Mapping
     Raises:
         ConfigError: The file cannot be read, or keys are unknown.
     """
+    effective, problems = _merged(path, environ, flags)
+    if problems:
+        raise ConfigError(problems)
+    return effective
+
+
+def _merged(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
+) -> tuple[dict[str, Assignment], list[str]]:
+    """Return the assignments of known keys, and the problems of all layers."""
     layers: tuple[Callable[[], list[Assignment]], ...] = (
         lambda: read_file(path) if path is not None else [],
         lambda: read_environment(environ),
@@ -73,11 +89,12 @@ def assignments_of(path: Path | None, environ: Mapping[str, str], flags: Mapping
     for read in layers:
         try:
             effective |= {item.key: item for item in read()}
+        except UnknownSettingsError as error:
+            effective |= {item.key: item for item in error.known}
+            problems += error.problems
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return effective
+    return effective, problems
 
 
 def _validated(assignments: Mapping[str, Assignment]) -> Settings:
@@ -111,7 +128,7 @@ def _problem(item: Assignment, expected: str) -> str:
 
 
 def _quoted(value: object) -> str:
-    return f"'{value}'" if isinstance(value, str) else format_setting(value)
+    return f"'{without_passwords(value)}'" if isinstance(value, str) else format_setting(value)
 
 
 def _expected(message: str) -> str:

@@ -447,7 +447,7 @@ def test_a_held_key_is_reported_in_the_words_of_the_protocol(endpoint: str, chan
 
 def test_the_configuration_is_shown_with_origins_and_validated(endpoint: str, tmp_path: Path) -> None:
     path = tmp_path / "tidelog.toml"
-    path.write_text('[log]\nlevel = "debug"\n')
+    path.write_text('[log]\nlevel = "debug"\n[tracing]\nendpoint = "http://me:hunter2@otel:4317"\n')
 
     shown = {
         record["key"]: record
@@ -456,6 +456,7 @@ def test_the_configuration_is_shown_with_origins_and_validated(endpoint: str, tm
     path.write_text('[log]\nlevel = "loud"\n')
 
     assert (shown["log.level"]["value"], shown["log.level"]["origin"]) == ("debug", f"{path}:2")
+    assert shown["tracing.endpoint"]["value"] == "http://me:********@otel:4317"
     assert shown["server.grpc_port"]["origin"] == "flag --server.grpc_port"
     assert shown["server.host"]["origin"] == "built-in"
     assert f"{path}:2" in refused(endpoint, ExitCode.BAD_CONFIG, "config", "validate", "-c", str(path))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tidelog_cli.output.masks import MASK, Masks, is_secret_name, passwords_in
+from tidelog_cli.output.masks import MASK, Masks, is_secret_name, passwords_in, without_passwords
 
 KNOWN = 'p"4ss wörd/1'
 
@@ -52,4 +52,18 @@ def test_what_is_no_secret_stays(text: str) -> None:
 def test_names_and_urls_with_secrets_are_known() -> None:
     assert all(map(is_secret_name, ("sasl.password", "token", "sasl.jaas.config")))
     assert not is_secret_name("sasl.mechanism")
-    assert passwords_in("pulsar://u:one@a, https://b/c http://:two@d") == ["one", "two"]
+    assert passwords_in("pulsar://u:one@a, https://b/c http://:two@d,u:three@e:1") == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http://me:a:b@host:1/x?y=z", f"http://me:{MASK}@host:1/x?y=z"),
+        ("me:pw@a:1,b:2,you:pw2@c", f"me:{MASK}@a:1,b:2,you:{MASK}@c"),
+        ("api://me@host", "api://me@host"),
+        ("pulsar://127.0.0.1:6650", "pulsar://127.0.0.1:6650"),
+    ],
+)
+def test_only_passwords_of_addresses_are_hidden(text: str, expected: str) -> None:
+    assert without_passwords(text) == expected
+    assert without_passwords(expected) == expected
