@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import structlog
 
 from tidelog_server.config import SERVICE_LINKS_HINT, Config, connections_of_address
+from tidelog_server.core.addresses import address_text
 from tidelog_server.core.errors.cluster import OwnershipLostError
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
@@ -179,10 +180,14 @@ def _open_on_engine(config: Config, clock: Clock) -> LogStore:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Raise OSError if this process cannot listen on ``host:port``."""
+    """Raise OSError, whose ``filename`` is the address, if this process cannot listen on ``host:port``."""
     if port == 0:
         return
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            error.filename = address_text(host, port)
+            raise

@@ -60,6 +60,8 @@ def _parsed(arguments: Sequence[str], *, max_words: int) -> tuple[list[str], dic
         name, separator, value = argument[2:].partition("=")
         if not separator:
             if not remaining:
+                if "." not in name:
+                    raise CommandError(f"no such option: {argument}. {SETTINGS_HELP}", ExitCode.USAGE)
                 raise CommandError(f"{argument} needs a value: {argument} VALUE", ExitCode.USAGE)
             value = remaining.pop(0)
         if name in flags:

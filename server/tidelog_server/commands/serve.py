@@ -374,12 +374,18 @@ def _system_failure(error: OSError, config: "Config") -> CommandError:
 
 
 def _address_advice(error: OSError, config: "Config") -> str:
+    """Return what to do about the address that ``error`` names; about both if it names none."""
     server = config.server
+    addresses = {
+        "grpc_port": (address_text(server.host, server.grpc_port), "gRPC"),
+        "http_port": (address_text(server.http_host, server.http_port), "HTTP"),
+    }
+    causes = {name: each for name, each in addresses.items() if each[0] == error.filename} or addresses
+    places = " and ".join(f"{address} ({protocol})" for address, protocol in causes.values())
+    options = " and ".join(f"--server.{name}" for name in causes)
     return (
-        f"cannot listen on {address_text(server.host, server.grpc_port)} (gRPC) and "
-        f"{address_text(server.http_host, server.http_port)} "
-        f"(HTTP): {error.strerror or error}. Stop the process that listens there, or choose other ports with "
-        "--server.grpc_port and --server.http_port (0 for any free port)"
+        f"cannot listen on {places}: {error.strerror or error}. Stop the process that listens there, or choose "
+        f"{'another port' if len(causes) == 1 else 'other ports'} with {options} (0 for any free port)"
     )
 
 

@@ -38,13 +38,19 @@ def test_a_server_on_an_ipv6_address_serves_calls_probes_and_commands(tmp_path: 
         assert "TIDELOG_SERVICE_HOST" in server.errors
 
 
-def test_a_server_that_cannot_listen_names_the_address_in_brackets(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "log", {"server.host": "::1", "server.http_host": "::1"}) as server:
-        port = server.grpc.rpartition(":")[2]
-        done = run_command(
-            ["serve", "--server.host", "::1", "--server.grpc_port", port, "--storage.data_dir", str(tmp_path / "other")]
-        )
-    assert (done.returncode, f"cannot listen on [::1]:{port}".encode() in done.stderr) == (69, True), done.stderr
+@pytest.mark.parametrize("name", ["grpc", "http"])
+def test_a_server_that_cannot_listen_names_the_address_in_brackets(tmp_path: Path, name: str) -> None:
+    hosts = {"server.host": "::1", "server.http_host": "::1"}
+    with ServerProcess(tmp_path / "log", hosts) as server:
+        port = {"grpc": server.grpc, "http": server.http}[name].rpartition(":")[2]
+        ports = {"server.grpc_port": "0", "server.http_port": "0", f"server.{name}_port": port}
+        settings = {**hosts, **ports, "storage.data_dir": str(tmp_path / "other")}
+        done = run_command(["serve", *(part for key, value in settings.items() for part in (f"--{key}", value))])
+    told = done.stderr.decode()
+    assert done.returncode == 69, told
+    assert f"cannot listen on [::1]:{port} (" in told
+    assert told.count("[::1]") == 1
+    assert f"another port with --server.{name}_port" in told
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def test_a_value_may_hold_an_equals_sign() -> None:
     [
         (["extra"], "unexpected argument 'extra'"),
         (["--log.level"], "--log.level needs a value"),
+        (["--devv"], "no such option: --devv"),
         (["--log.level", "info", "--log.level=info"], "given twice"),
     ],
 )
