@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from tidelog import Client
-from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.documents.examples import ENDPOINT, examples_of, page, run_example
 from tidelog_testing.spark.rows import error_of
 
 pytestmark = pytest.mark.spark
@@ -122,14 +122,14 @@ def test_what_cannot_be_is_refused(
     assert message in error_of(read_it)
 
 
-def test_the_example_of_the_page_prints_what_the_page_says(
+def test_the_examples_of_the_page_print_what_the_page_says(
     client: Client, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The example takes the session that runs.
+    del spark  # The examples take the session that runs.
 
     run_example("spark/payloads.md", {ENDPOINT: client.endpoint})
 
-    assert f"```text\n{capsys.readouterr().out}```" in page("spark/payloads.md")
+    assert capsys.readouterr().out == "".join(examples_of(page("spark/payloads.md"), "text"))
 
 
 def test_partitions_follow_sizes(client: Client, read: Read, channel: str) -> None:

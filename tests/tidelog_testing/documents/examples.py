@@ -25,7 +25,7 @@ def page(name: str) -> str:
 
 
 def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
-    """Run the only Python example of ``docs/guides/<name>`` in this process, and return the names that it defines.
+    """Run the Python examples of ``docs/guides/<name>`` as one program in this process; return the names it defines.
 
     Args:
         name: The page.
@@ -41,7 +41,7 @@ def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def output_of_example(text: str, folder: Path) -> str:
-    """Run the only Python example of a page against its own server, which must succeed, and return what it prints."""
+    """Run the Python examples of a page as one program against its own server; return what it prints."""
     with start_server() as running:
         return output_of(_example_of(text), running.endpoint, folder)
 
@@ -92,5 +92,6 @@ def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _example_of(text: str) -> str:
-    [example] = examples_of(text)
-    return example
+    examples = examples_of(text)
+    assert examples
+    return "\n".join(examples)
