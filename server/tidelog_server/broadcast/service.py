@@ -29,10 +29,12 @@ from tidelog_server.core.errors import (
     BroadcastReusedError,
     ChannelNotExistError,
     Effect,
+    InnerError,
     InvalidRequestError,
     ResourceAcquiredError,
     StorageFailedError,
 )
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.shares import Floors
 from tidelog_server.core.ticks import NO_TICK, Tick
@@ -44,6 +46,9 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner, to_its_end
 
 _log = structlog.get_logger()
+
+# Pause before the next request for ticks, which itself waits for seconds unless it is refused at once.
+_TICKS_AGAIN_S = 0.1
 
 
 class BroadcastResult(NamedTuple):
@@ -142,7 +147,7 @@ class Broadcasts:
             InvalidRequestError, InvalidNameError, ChannelNotExistError: A vchannel or the id is invalid, or a channel
                 does not exist. Nothing happened.
             RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
-            StorageFailedError: See ``effect``.
+            StorageFailedError, OwnershipLostError: See ``effect``.
         """
         self._check_storage(request.broadcast_id)
         oracle = self._node.shared.oracle
@@ -216,8 +221,9 @@ class Broadcasts:
             raise BroadcastReusedError(broadcast_id)
         tick = task.tick if live is None else await asyncio.shield(live.outcome)
         if not tick:
-            # Accepted, but storage failed before the append.
+            # Accepted, but this process could not append it, and has stopped or stops.
             self._check_storage(broadcast_id)
+            raise InnerError
         return BroadcastResult(broadcast_id, tick, is_duplicate=True)
 
     def _check_storage(self, broadcast_id: int) -> None:
@@ -321,11 +327,22 @@ class Broadcasts:
         return tick
 
     async def _append_accepted(self, live: LiveBroadcast, batch: Batch, barrier_tick: int) -> Tick:
-        try:
-            return await self._append(live, batch, barrier_tick)
-        except StorageFailedError as error:
-            # Always unknown: the broadcast is accepted, and a restart may resume it.
-            raise StorageFailedError(error.values["cause"], effect=Effect.UNKNOWN) from error
+        """Append an accepted broadcast; wait while there are no ticks, because a restart would append it, too.
+
+        The end of the node cancels the wait.
+        """
+        waits = False
+        while True:
+            try:
+                return await self._append(live, batch, barrier_tick)
+            except MetadataUnavailableError as error:
+                if not waits:
+                    _log.warning("broadcast_waits", broadcast_id=live.task.record.broadcast_id, problem=error.message)
+                waits = True
+                await asyncio.sleep(_TICKS_AGAIN_S)
+            except (StorageFailedError, OwnershipLostError) as error:
+                # Always unknown: a restart may resume it.
+                raise error.with_effect(Effect.UNKNOWN) from error
 
     async def _append(self, live: LiveBroadcast, batch: Batch, barrier_tick: int) -> Tick:
         """Append an accepted broadcast, and return its tick once it is durable."""

@@ -32,7 +32,9 @@ from tidelog_server.core.errors import (
     ResourceAcquiredError,
     ShutdownError,
     StorageFailedError,
+    TidelogServerError,
 )
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors.forgotten import BroadcastForgottenError
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
@@ -267,6 +269,45 @@ async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
         with pytest.raises(StorageFailedError) as again:
             await node.broadcasts.broadcast(a_broadcast(LANES))
         assert again.value.effect is Effect.NONE
+
+
+async def test_an_accepted_broadcast_waits_for_ticks(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle = node.log.shared.oracle
+    broadcast_id, refusals = await an_id(node), iter(range(3))
+
+    async def without_leader(_: int, __: int = 0) -> None:
+        if next(refusals, None) is None:
+            monkeypatch.undo()
+        else:
+            raise MetadataUnavailableError.without_ticks(3.0, "it does not answer")
+
+    monkeypatch.setattr(oracle, "try_allocate", lambda _, __=0: None)
+    monkeypatch.setattr(oracle, "prepare", without_leader)
+    result = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+    again = await node.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+
+    assert next(refusals, None) is None
+    assert again == result._replace(is_duplicate=True)
+    assert in_log(node, "b/0") == [(broadcast_id, result.tick, b"payload")]
+
+
+async def test_the_outcome_is_unknown_if_the_lease_ends_before_the_append(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle, broadcast_id = node.log.shared.oracle, await an_id(node)
+
+    async def without_lease(_: int, __: int = 0) -> None:
+        raise OwnershipLostError("n1")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(oracle, "try_allocate", lambda _, __=0: None)
+        changed.setattr(oracle, "prepare", without_lease)
+        with pytest.raises(OwnershipLostError) as caught:
+            await node.broadcasts.broadcast(a_broadcast(LANES, broadcast_id=broadcast_id))
+    assert caught.value.effect is Effect.UNKNOWN
+    with pytest.raises(TidelogServerError) as again:
+        await node.broadcasts.broadcast(a_broadcast(LANES, broadcast_id=broadcast_id))
+    assert again.value.effect is Effect.UNKNOWN
 
 
 async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyPatch) -> None:

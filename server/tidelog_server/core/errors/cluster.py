@@ -15,6 +15,10 @@ class MetadataUnavailableError(TidelogServerError, reason="METADATA_UNAVAILABLE"
         )
         self.effect = effect
 
+    def with_effect(self, effect: Effect) -> "MetadataUnavailableError":
+        """Return a copy with another effect."""
+        return MetadataUnavailableError(self.values["cause"], effect=effect, message=self.message)
+
     @classmethod
     def without_ticks(cls, waited_s: float, cause: str) -> "MetadataUnavailableError":
         """Return the error of a node that received no ticks from the leader. Nothing happened."""
