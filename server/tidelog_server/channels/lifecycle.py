@@ -1,7 +1,7 @@
 """Creates, alters, destroys and describes channels."""
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,8 +13,8 @@ from tidelog_server.channels.contents import ContentKind
 from tidelog_server.channels.directory import Directory
 from tidelog_server.channels.retention import Retainer
 from tidelog_server.core.callers import NO_TENANT, Tenant
-from tidelog_server.core.errors import ChannelAlreadyExistsError
-from tidelog_server.core.errors.cluster import MetadataUnavailableError, cause_of
+from tidelog_server.core.errors import ChannelAlreadyExistsError, Effect, StorageFailedError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError, cause_of
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.core.names import is_readable_system_channel, system_channel_name
 from tidelog_server.core.nodes import ChannelOwner
@@ -104,6 +104,15 @@ class TransactionsOnChannels(Protocol):
     def channel_destroyed(self, log: ChannelLog) -> None:
         """Abort the transactions on a channel."""
         ...
+
+
+@contextmanager
+def _after_commit() -> Iterator[None]:
+    """Run what follows a durable change of the catalog. It may fail, but the next start completes the change."""
+    try:
+        yield
+    except (StorageFailedError, OwnershipLostError, MetadataUnavailableError) as error:
+        raise error.with_effect(Effect.UNKNOWN) from error
 
 
 class Lifecycle:
@@ -243,7 +252,8 @@ class Lifecycle:
 
     async def open_created(self, created: Sequence[ChannelRecord]) -> None:
         """Open new channels of this node, and list those of other nodes. The caller holds ``changes``."""
-        await self._open([record for record in created if record.name in self._catalog.own])
+        with _after_commit():
+            await self._open([record for record in created if record.name in self._catalog.own])
         for record in created:
             if record.name in self._catalog.foreign:
                 self._directory.names.add(record.name)
@@ -338,7 +348,7 @@ class Lifecycle:
         hit(Failpoint.CHANNEL_GROWTH_SUBSCRIBED)
         try:
             await self._catalog.finish_growth(growing)
-        except MetadataUnavailableError as error:
+        except (MetadataUnavailableError, OwnershipLostError) as error:
             # The growth is complete and durable; only the next start, or the next change, will look at it again.
             _log.warning("growth_not_noted", channels=[record.name for record in growing], problem=error.message)
 
@@ -366,8 +376,9 @@ class Lifecycle:
             self._directory.check_exist(names)
             async with self._broadcasts.growing(names if change.vchannels else ()):
                 await self._alter(names, change)
-                await self._open([self._catalog.own[name] for name in names])
-                await self.finish_growths()
+                with _after_commit():
+                    await self._open([self._catalog.own[name] for name in names])
+                    await self.finish_growths()
             for name in names:
                 self._retainer.watch(self._catalog.own[name], self._directory.logs[name])
             return [self.describe(name) for name in names]
@@ -412,18 +423,23 @@ class Lifecycle:
                     self._groups.check_channels_unused(vchannels)
                 async with self._broadcasts.leaving(present):
                     records = await self._catalog.mark_destroying(present)
-                    logs = [directory.remove(name) for name in present]
-                    # Ordering: in one step with the channels, so that no group can gain a position on them.
-                    positions = self._groups.channels_left(vchannels)
-                    for name in present:
-                        self._retainer.forget(name)
-                    for log in logs:
-                        self._transactions.channel_destroyed(log)
-                        await self._node.remove(log)
-                    await self._destroy_marked(records, positions)
-                    self._groups.channels_gone(positions)
-                    await self._broadcasts.left(present)
+                    with _after_commit():
+                        await self._remove(present, vchannels, records)
             return present
+
+    async def _remove(self, names: Sequence[str], vchannels: Sequence[str], records: Sequence[ChannelRecord]) -> None:
+        """Close channels of this node whose records are marked, and delete what they have."""
+        logs = [self._directory.remove(name) for name in names]
+        # Ordering: in one step with the channels, so that no group can gain a position on them.
+        positions = self._groups.channels_left(vchannels)
+        for name in names:
+            self._retainer.forget(name)
+        for log in logs:
+            self._transactions.channel_destroyed(log)
+            await self._node.remove(log)
+        await self._destroy_marked(records, positions)
+        self._groups.channels_gone(positions)
+        await self._broadcasts.left(names)
 
     async def _destroy_marked(self, records: Sequence[ChannelRecord], positions: Sequence[Row] | None = None) -> None:
         """Delete the entries and the positions on them, then the records.
