@@ -6,7 +6,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
@@ -141,13 +141,14 @@ class PulsarConnection:
         try:
             with self._opener.open(request, timeout=ANSWER_WITHIN_S) as answer:
                 found = answer.read()
+            return json.loads(found) if found else None
         except urllib.error.HTTPError as error:
             raise _of_status(error, doing) from error
-        except OSError as error:
+        # A broker that ends within its answer, or something else than a broker.
+        except (OSError, HTTPException, ValueError) as error:
             raise EngineUnavailableError(
                 f"cannot {doing}: Pulsar's administration API at {self.admin_url} does not answer ({error})"
             ) from error
-        return json.loads(found) if found else None
 
     def _verifies_host(self) -> bool:
         return self.service_url.startswith("pulsar+ssl") and (
@@ -229,7 +230,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """Return why a call failed; of an error in the broker, its message without the stack."""
     try:
         text = str(json.loads(error.read())["reason"])
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return str(error.reason)
     lines = [line.strip() for line in text.splitlines()]
     return next((line for line in lines if line.startswith(_MESSAGE)), text).removeprefix(_MESSAGE).strip()

@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
+import structlog
+
+from tidelog_server.recordlog.engine import EngineUnavailableError
 from tidelog_server.recordlog.records import Position
+
+_log = structlog.get_logger()
 
 
 class PlacedReader(Protocol):
@@ -22,7 +27,11 @@ class PlacedReader(Protocol):
         ...
 
     def rest(self) -> None:
-        """Release what is ready. The next read makes it ready again."""
+        """Release what is ready. The next read makes it ready again.
+
+        Raises:
+            EngineUnavailableError: The engine does not answer; the reader has nothing ready all the same.
+        """
         ...
 
     def close(self) -> None:
@@ -80,7 +89,11 @@ class ReaderPool(Generic[_Reader]):
         try:
             # It may ask a broker: others are lent meanwhile.
             for each in unused:
-                each.rest()
+                try:
+                    each.rest()
+                except EngineUnavailableError as error:
+                    # The broker releases what is ready when the connection ends.
+                    _log.debug("reader_not_rested", problem=str(error))
         finally:
             with self._lock:
                 self._idle[:0] = unused

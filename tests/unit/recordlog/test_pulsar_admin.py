@@ -1,6 +1,7 @@
 """Calls of Pulsar's administration API: what each answer means, and brokers that send a caller to another one."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,6 +116,33 @@ def test_an_api_that_does_not_answer_is_named() -> None:
         url = gone.url
     with pytest.raises(EngineUnavailableError, match=f"cannot do this: .* at {url} does not answer"):
         connection(url).call("GET", "/x", "do this")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{"ledg',
+        b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"led',
+        b"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+        b"garbage\r\n\r\n",
+        b"",
+    ],
+)
+def test_an_answer_that_ends_early_or_is_something_else_is_no_answer(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def reply() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(65_536)
+                accepted.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(EngineUnavailableError, match="cannot do this"):
+            connection(f"http://127.0.0.1:{listening.getsockname()[1]}").call("GET", "/x", "do this")
+        thread.join()
 
 
 def test_the_token_is_read_for_each_call(tmp_path: Path) -> None:
