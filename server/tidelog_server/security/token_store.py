@@ -39,13 +39,19 @@ class TokenStore(RecordTable[TokenRecord]):
 
     async def reload(self) -> None:
         """Load the tokens from the metadata. Raises DataLossError if a record cannot be read."""
-        found = await self._metadata.list(self.prefix)
-        for key, value in found.items():
-            token_id = key.removeprefix(self.prefix)
-            if self.revision_of(token_id) != value.revision:
+        before = {token_id: self.revision_of(token_id) for token_id in self.records}
+        found = {
+            key.removeprefix(self.prefix): value for key, value in (await self._metadata.list(self.prefix)).items()
+        }
+        for token_id in before.keys() | found.keys():
+            known, value = self.revision_of(token_id), found.get(token_id)
+            if known != before.get(token_id, 0):
+                # This node has created, revoked or deleted it since: the list may be older than that.
+                continue
+            if value is None:
+                self.forget(token_id)
+            elif value.revision != known:
                 self.learn(self._decode(token_id, value.value, value.revision))
-        for token_id in [token_id for token_id in self.records if self.key(token_id) not in found]:
-            self.forget(token_id)
 
     def has_administrator(self) -> bool:
         """Return whether there is a valid token that may create tokens."""
