@@ -170,13 +170,16 @@ class RecordLog:
             named |= found
 
     def _from_the_end(self, incarnation: bytes) -> Iterator[list[Record]]:
-        """Yield the records of a log in runs, the last run first. Raises as ``named_snapshots``."""
+        """Yield the records of a log in runs, the last run first, without payloads: a run may have gigabytes of them.
+
+        Raises as ``named_snapshots``.
+        """
         begin, end = self.bounds()
         count = _LAST_RECORDS
         while begin < end:
             first = max(begin, self.engine.before(end, count))
             yield [
-                record
+                record._replace(payload=b"")
                 for _, record in self._records_of(Bounds(first, end))
                 if record is not None and record.incarnation == incarnation
             ]

@@ -1,6 +1,7 @@
 """The driver of the rules of the log, where the conformance suite cannot bring the engine into the state."""
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -368,3 +369,19 @@ def test_positions_without_a_record_lie_between_two_that_are_confirmed(note: Cal
             tenure.confirm(5, _part(1, 0, 1))
     else:
         assert isinstance(tenure.confirm(5, _part(1, 0, 1)), Group)
+
+
+def test_a_log_without_a_snapshot_is_searched_in_little_memory(folder: Path) -> None:
+    """As after an import: the search passes all records, in runs of thousands, which may have a MiB each."""
+    log = claimed(FolderEngine(folder), 1)
+    for _ in range(2_000):
+        ticket = log.append(bytes(20_000), EMPTY, EMPTY, None)
+        while not log.wait(ticket, 1):
+            pass
+    tracemalloc.start()
+    try:
+        assert list(log.named_snapshots(_INCARNATION)) == []
+        # Two reads of 4 MiB, of a log of 40 MB.
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
