@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tidelog_server.app import _told_settings
 from tidelog_server.config import Config, ConfigError, claim_path, describe_settings, is_exposed, load_config
 from tidelog_server.config.layers import KEYS
 from tidelog_server.core.limits import Limits
@@ -132,6 +133,12 @@ def test_a_password_in_an_address_is_not_in_the_error() -> None:
 
     assert "http://root:********@etcd:2379" in text
     assert "hunter2" not in text
+
+
+def test_the_audit_log_gets_changed_settings_without_passwords() -> None:
+    config = load_config(None, {}, {"tracing.endpoint": "http://me:hunter2@otel:4318", "log.level": "debug"})
+
+    assert _told_settings(config) == {"tracing.endpoint": "http://me:********@otel:4318", "log.level": "debug"}
 
 
 def test_variables_that_are_no_settings_are_allowed() -> None:
