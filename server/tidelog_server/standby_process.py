@@ -5,6 +5,7 @@ The process answers probes meanwhile: it is alive, and not ready, because it is 
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -140,10 +141,11 @@ class StandbyProcess:
             ttl_s=self._config.cluster.lease_ttl_s,
         )  # fmt: skip
 
-    def _open_log(self, node_id: str, record: LogRecord) -> PreparedStore:
+    def _open_log(self, node_id: str, record: LogRecord, is_abandoned: Callable[[], bool]) -> PreparedStore:
         config = self._config
         folder: Path = config.storage.data_dir
         log, name = record_log(config, record.topic, self._clock)
+        log.is_abandoned = is_abandoned
         return prepare_engine_store(
             folder / node_id if config.cluster.serves_any_node else folder, log, name,
             cache_bytes=int(config.engine.cache_bytes),

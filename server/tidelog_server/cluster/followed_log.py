@@ -20,8 +20,9 @@ _WAIT_S: Final = 0.1
 _MEASURE_EVERY_S: Final = 1.0
 _log = structlog.get_logger()
 
-PrepareStore = Callable[[], PreparedStore]
-"""Opens the view of a log. Blocks, and raises as ``prepare_engine_store`` and the engine do."""
+PrepareStore = Callable[[Callable[[], bool]], PreparedStore]
+"""Opens the view of a log, which is abandoned once the argument returns True: it may be gigabytes. Blocks, and raises
+as ``prepare_engine_store`` and the engine do."""
 
 
 class FollowedLog:
@@ -52,7 +53,8 @@ class FollowedLog:
         self._complete_s = clock.monotonic_s()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"log-{node_id}")
-        self._is_ended = threading.Event()
+        # Set once it is not applied any more, by the claim too; and once nothing of it is wanted.
+        self._is_ended, self._is_abandoned = threading.Event(), threading.Event()
         # Used by the thread only.
         self._prepared: PreparedStore | None = None
         self._store: EngineLogStore | None = None
@@ -82,6 +84,7 @@ class FollowedLog:
     async def close(self) -> None:
         """End, and close the view, or the store that was claimed."""
         self._is_ended.set()
+        self._is_abandoned.set()
         await self._loop.run_in_executor(self._thread, self._close)
         self.release()
 
@@ -129,7 +132,7 @@ class FollowedLog:
 
     def _opened(self) -> PreparedStore:
         if self._prepared is None:
-            self._prepared = self._prepare()
+            self._prepared = self._prepare(self._is_abandoned.is_set)
         return self._prepared
 
     def _close(self) -> None:

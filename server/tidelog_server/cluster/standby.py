@@ -46,7 +46,7 @@ NOT_OPENED: Final = (TidelogServerError, DataFolderError, LogSetupError, EngineU
 """Errors of a log, or of this process with it, after which another process may still serve the node."""
 
 _Value = TypeVar("_Value")
-OpenLog = Callable[[str, LogRecord], PreparedStore]
+OpenLog = Callable[[str, LogRecord, Callable[[], bool]], PreparedStore]
 """Opens the view of a node's log; see ``PrepareStore``."""
 
 
@@ -175,20 +175,20 @@ class Standby:
         tasks.keep("standbys", standbys)
         tasks.keep("standby", self._say())
         try:
-            await tasks.run(self._stand_by())
-            assert self._won is not None
-            return self._won
-        finally:
-            # Ordering: before the end, because what follows waits.
-            won, self._won = self._won, None
             try:
+                await tasks.run(self._stand_by())
+            finally:
+                # Ordering: before the end, because what follows waits.
                 await tasks.close()
                 await self._stop_following()
                 await self._say_no_more()
-            except BaseException:
-                if won is not None:
-                    await won.give_back()
-                raise
+        except BaseException:
+            # It may have won just before it was cancelled.
+            if self._won is not None:
+                await self._won.give_back()
+            raise
+        assert self._won is not None
+        return self._won
 
     async def _stand_by(self) -> None:
         await self.has_seen.wait()
@@ -319,6 +319,9 @@ class Standby:
         except MetadataUnavailableError as error:
             _log.warning("not_registered", node=node, error=str(error))
             is_registered = False
+        except BaseException:
+            await session.close()
+            raise
         if not is_registered:
             self._free_since_s[node] = self._clock.monotonic_s() + _LOOK_AGAIN_S
             await session.close()
@@ -387,9 +390,9 @@ async def _while_held(session: Session, claim: Coroutine[None, None, EngineLogSt
         await tasks.close()
 
 
-def _prepare(open_log: OpenLog, node: str, record: LogRecord) -> PreparedStore:
+def _prepare(open_log: OpenLog, node: str, record: LogRecord, is_abandoned: Callable[[], bool]) -> PreparedStore:
     """Open the view of a log. Raises DataLossError if it is another log than the cluster has recorded."""
-    prepared = open_log(node, record)
+    prepared = open_log(node, record, is_abandoned)
     try:
         if prepared.incarnation() == record.incarnation:
             return prepared

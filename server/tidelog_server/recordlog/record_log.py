@@ -14,6 +14,7 @@ from tidelog_server.recordlog.engine import (
     LogEngine,
     LogSetupError,
     PositionGoneError,
+    Read,
     Stored,
 )
 from tidelog_server.recordlog.reads import reads, records_at
@@ -65,6 +66,7 @@ class RecordLog:
         close: Releases it. What was not confirmed may be in the log.
         clock: Source of time.
         begin: First position that the engine has, as far as this process knows.
+        is_abandoned: Returns whether what reads much of the log is to end, with EngineUnavailableError.
     """
 
     def __init__(self, engine: LogEngine, clock: Clock) -> None:
@@ -73,6 +75,7 @@ class RecordLog:
         self.close = engine.close
         self.clock = clock
         self.begin: Position = 0
+        self.is_abandoned: Callable[[], bool] = lambda: False
         self._reader: Reader | None = None
         self._tenure: Tenure | None = None
         # Of the tenure: the reader has those of another one once it has taken the FENCE that ends it.
@@ -187,10 +190,16 @@ class RecordLog:
 
     def _records_of(self, bounds: Bounds, max_bytes: int = _READ_BYTES) -> Iterator[tuple[Position, Record | None]]:
         """Yield all records of a part of the log; None for a foreign one. Raises as ``records``."""
-        for read in reads(self.engine, self.clock, *bounds, max_bytes):
+        for read in self._reads(*bounds, max_bytes):
             for position, value in read.records:
                 if position < bounds.end:
                     yield position, unpack_record(position, value)
+
+    def _reads(self, begin: Position, end: Position, max_bytes: int) -> Iterator[Read]:
+        for read in reads(self.engine, self.clock, begin, end, max_bytes):
+            if self.is_abandoned():
+                raise EngineUnavailableError("this process does not follow the log any more")
+            yield read
 
     def replay(
         self,
@@ -211,7 +220,7 @@ class RecordLog:
             PositionGoneError, EngineUnavailableError: As ``records``.
             DataLossError: The log contradicts itself.
         """
-        for read in reads(self.engine, self.clock, begin, end, _READ_BYTES):
+        for read in self._reads(begin, end, _READ_BYTES):
             apply(self._take(reader, (each for each in read.records if each.position < end)))
 
     def follow(self, reader: Reader, begin: Position, wait_s: float = 0.0) -> tuple[list[Taken], Position]:

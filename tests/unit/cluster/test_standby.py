@@ -89,11 +89,11 @@ class World:
             self.sessions.append(session)
             return session
 
-        def open_log(node: str, record: LogRecord) -> PreparedStore:
+        def open_log(node: str, record: LogRecord, is_abandoned: Callable[[], bool]) -> PreparedStore:
             self.may_open.wait(_WITHIN_S)
-            return prepare_engine_store(
-                self.folder / process / node, self.log(record.topic), LogName("folder", record.topic)
-            )
+            log = self.log(record.topic)
+            log.is_abandoned = is_abandoned
+            return prepare_engine_store(self.folder / process / node, log, LogName("folder", record.topic))
 
         left = self.left.setdefault(process, LeftNodes(_CLOCK))
         return Standby(
@@ -294,4 +294,24 @@ async def test_a_registration_that_ends_during_the_claim_is_made_again_in_a_new_
         owner = await running
     assert owner.session.lease.term > lost.lease.term
     assert owner.session.lease.is_held()
+    owner.store.close()
+
+
+async def test_a_node_that_was_won_is_given_back_if_the_process_ends_in_that_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create("n1")
+    standby = world.standby("p1")
+    stand_by = standby._stand_by
+
+    async def then_end() -> None:
+        await stand_by()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(standby, "_stand_by", then_end)
+    with pytest.raises(asyncio.CancelledError):
+        await standby.run()
+
+    assert await world.records(node_key(_ROOT, "")) == {}
+    owner = await won(world.standby("p2"))
     owner.store.close()
