@@ -50,6 +50,11 @@ def completed(bash: Path, line: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+def offers(bash: Path, line: str, found: list[str], **environment: str) -> bool:
+    """Return whether Tab offers ``found``; asks again, because a busy machine may take longer than the second."""
+    return any(completed(bash, line, **environment) == found for _ in range(3))
+
+
 @pytest.fixture(scope="module")
 def names(endpoint: str) -> str:
     with Client(endpoint) as client:
@@ -97,18 +102,18 @@ def test_commands_and_options_are_completed(bash: Path) -> None:
     ],
 )
 def test_names_come_from_the_server(bash: Path, names: str, line: str, found: list[str]) -> None:
-    assert completed(bash, line, TIDELOG_ENDPOINT=names) == found
+    assert offers(bash, line, found, TIDELOG_ENDPOINT=names)
 
 
 def test_the_server_is_that_of_the_line_and_of_the_selected_context(bash: Path, names: str, tmp_path: Path) -> None:
-    assert completed(bash, f"tidelog --endpoint {names} scan pay") == ["payments"]
-    assert completed(bash, f"tidelog scan --endpoint {names} pay") == ["payments"]
+    assert offers(bash, f"tidelog --endpoint {names} scan pay", ["payments"])
+    assert offers(bash, f"tidelog scan --endpoint {names} pay", ["payments"])
 
     home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     subprocess.run([bash / "tidelog", "ctx", "add", "here", names], env=child_environment() | home, check=True)
-    assert completed(bash, "tidelog --ctx here scan pay", **home) == ["payments"]
+    assert offers(bash, "tidelog --ctx here scan pay", ["payments"], **home)
     subprocess.run([bash / "tidelog", "ctx", "use", "here"], env=child_environment() | home, check=True)
-    assert completed(bash, "tidelog scan pay", **home) == ["payments"]
+    assert offers(bash, "tidelog scan pay", ["payments"], **home)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_terminal_is_redrawn_also_after_the_server_was_away(tmp_path: Path) ->
         with Client(server.grpc) as client:
             client.create_channel("orders")
             client.append("orders", b"a")
-            with on_terminal(server.grpc, "channel", "ls", *FAST, "--timeout", "1") as terminal:
+            with on_terminal(server.grpc, "channel", "ls", *FAST, "--timeout", "3") as terminal:
                 terminal.shows(rb"every 0\.1 s")
                 terminal.shows(rb"orders +1 +1 ")
                 client.append("orders", b"b")

@@ -199,7 +199,7 @@ async def test_calls_wait_for_a_process_for_a_bounded_time(nodes: Nodes) -> None
                     await client.latest_mvcc_tick("alone/0")
                 with pytest.raises(UnavailableError, match="n1"):
                     await anext(tail)
-                with pytest.raises(UnavailableError, match=r"did not answer for 1\.\d s"):
+                with pytest.raises(UnavailableError, match=r"did not answer for \d+\.\d s"):
                     await sending
         with pytest.raises(UnavailableError):
             await producer.aclose()

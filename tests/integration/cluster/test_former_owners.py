@@ -25,7 +25,7 @@ from tidelog_server.runtime.clock import SystemClock
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.servers.cluster import ClusterOfProcesses
 from tidelog_testing.servers.etcd import EtcdProcess
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.servers.processes import ServerProcess, lasting_port, pause
 
 WITHIN_S = 40.0
 
@@ -45,7 +45,7 @@ async def test_a_reader_at_a_former_owner_gets_no_watermark_beyond_the_new_owner
                 await (await client.vchannel(name)).append(b"before")
 
                 to_etcd.cut()
-                os.kill(former.pid, signal.SIGSTOP)
+                await asyncio.to_thread(pause, former.pid)
                 await asyncio.to_thread(shutil.copytree, tmp_path / "n2", moved)
                 os.kill(former.pid, signal.SIGCONT)
                 await end_registration(etcd, prefix, "n2")

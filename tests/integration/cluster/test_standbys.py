@@ -154,7 +154,8 @@ async def test_an_owner_whose_log_is_claimed_by_another_process_claims_it_in_a_n
     before = len(load.acknowledged)
     await load.run_until(lambda: len(load.acknowledged) > before + 20)
     assert "lease_lost" in owner.errors
-    assert owner.errors.count('"node_claimed"') == 2
+    # Again and again, if the machine holds it up for longer than its lease.
+    assert owner.errors.count('"node_claimed"') >= 2
     stored = await load.payloads()
     assert set(load.acknowledged) <= set(stored)
     assert len(stored) == len(set(stored))
@@ -207,11 +208,14 @@ async def test_standbys_are_listed_with_what_they_follow_and_how_far_they_are_be
     def listed(*options: str) -> str:
         return run_command(["cluster", "ls", "--endpoint", owner.grpc, *options]).stdout.decode()
 
-    def rows() -> list[dict[str, object]]:
-        return [json.loads(line) for line in listed().splitlines()]
+    rows: list[dict[str, object]] = []
 
-    await cluster.until(lambda: [row["lag_seconds"] for row in rows()] == [None, None, [0.0, 0.0]])
-    first, second, last = await asyncio.to_thread(rows)
+    def are_caught_up() -> bool:
+        rows[:] = [json.loads(line) for line in listed().splitlines()]
+        return [row["lag_seconds"] for row in rows] == [None, None, [0.0, 0.0]]
+
+    await cluster.until(are_caught_up)
+    first, second, last = rows
     assert [first["node"], second["node"], last["node"]] == ["n1", "n2", None]
     assert (first["standby"], first["follows"]) == (None, None)
     assert (last["address"], last["http"], last["follows"]) == (standby.grpc, standby.http, ["n1", "n2"])

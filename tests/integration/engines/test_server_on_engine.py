@@ -15,6 +15,7 @@ from tidelog_testing.servers.commands import run_command
 from tidelog_testing.servers.kafka import KafkaProcesses
 from tidelog_testing.servers.processes import ServerProcess
 from tidelog_testing.servers.pulsar import PulsarProcess
+from tidelog_testing.servers.secured import ONCE
 
 _LARGE = 700_000
 
@@ -93,8 +94,9 @@ async def test_while_the_engine_is_silent_changes_are_refused_and_all_of_it_reco
                 while server.get("/readyz")[0] == 200:
                     await asyncio.sleep(0.05)
                 assert "the engine of the log has not confirmed a write" in server.get("/readyz")[1]
-                with pytest.raises(TidelogError) as refused:
-                    await other.append("orders", b"3", timeout_s=2)
+                async with AsyncClient(server.grpc, retry=ONCE) as hasty:
+                    with pytest.raises(TidelogError) as refused:
+                        await hasty.append("orders", b"3", timeout_s=2)
                 assert refused.value.effect == "none"
                 assert isinstance(refused.value, UnavailableError | DeadlineError)
                 assert await payloads(other, "orders") == [b"1"]

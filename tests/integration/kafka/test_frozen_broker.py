@@ -1,5 +1,6 @@
 """A log on a Kafka of three nodes whose leader is frozen: it has another leader, which the server finds."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -22,9 +23,10 @@ async def test_a_server_finds_the_next_leader_of_its_log_while_the_former_one_is
             async with AsyncClient(server.grpc) as client:
                 await client.create_channel("orders")
                 await client.append("orders", b"1")
-                leader, copies = kafka.copies("frozen")
-                assert leader is not None
-                assert copies == NODES
+                # A node that a busy machine has held up is out of sync for a while.
+                while (found := kafka.copies("frozen"))[1] < NODES or found[0] is None:
+                    await asyncio.sleep(0.1)
+                leader = found[0]
                 kafka.pause(leader)
                 begin_s = time.monotonic()
                 await client.append("orders", b"2", timeout_s=4 * _WITHIN_S)

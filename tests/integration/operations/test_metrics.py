@@ -148,7 +148,8 @@ async def test_renamed_metrics_have_their_old_names_for_one_version() -> None:
         await client.create("a")
         async with refused():
             await client.channels.DescribeChannels(channel_service_pb2.DescribeChannelsRequest(names=["b"]))
-        found = await samples(server)
+        # A refusal is counted once its call has ended, which its caller may see before.
+        found = await eventually(server, lambda found: handled(found, "DescribeChannels", "NotFound") == 1)
         assert found["tidelog_last_tick_seconds", ()] == found["tidelog_last_tick_timestamp_seconds", ()] > 0
         assert found["tidelog_tls_certificate_expires_seconds", ()] == 0
         assert found["tidelog_tls_reload_failures", ()] == found["tidelog_tls_reload_failures_total", ()] == 0

@@ -19,6 +19,7 @@ from tidelog.transport.transport import _SCANS_PER_CONNECTION
 from tidelog.v1 import cluster_service_pb2, wal_service_pb2
 from tidelog.v1.cluster_service_pb2_grpc import ClusterServiceServicer, add_ClusterServiceServicer_to_server
 from tidelog.v1.wal_service_pb2_grpc import WalServiceServicer, add_WalServiceServicer_to_server
+from tidelog_testing.servers.secured import ONCE
 
 ABSENT = "127.0.0.1:1"
 
@@ -173,10 +174,13 @@ async def test_a_process_that_is_not_the_one_of_the_node_is_not_called(serves: s
 
 async def test_a_refusal_by_a_process_that_still_serves_the_node_does_not_move_it() -> None:
     registry = Registry()
-    async with serving("n1", registry) as process, transport_to(process.address, registry) as transport:
+    async with (
+        serving("n1", registry) as process,
+        transport_to(process.address, registry, retry=ONCE) as transport,
+    ):
         process.refuses = grpc.StatusCode.UNAVAILABLE
         with pytest.raises(UnavailableError):
-            await read(transport, timeout_s=0.1)
+            await read(transport)
         process.refuses = None
         await read(transport)
     assert registry.asked == []

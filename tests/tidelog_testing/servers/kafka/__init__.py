@@ -217,8 +217,11 @@ class KafkaProcesses:
                     log = (self._home(number) / "log").read_text(errors="replace")[-3_000:]
                     raise AssertionError(f"Kafka did not start:\n{log}")
                 time.sleep(_POLL_S)
-        found: Any = self._admin().list_topics(timeout=_START_WITHIN_S)
-        assert len(found.brokers) == len(self._nodes)
+        admin: Any = self._admin()
+        # A broker learns of the others a moment after they listen.
+        while len(admin.list_topics(timeout=_START_WITHIN_S).brokers) < len(self._nodes):
+            assert time.monotonic() < ends_s, "Kafka did not start: a broker does not know all others"
+            time.sleep(_POLL_S)
 
 
 def _answers(port: int) -> bool:
