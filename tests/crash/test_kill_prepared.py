@@ -21,7 +21,7 @@ from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.loads.storm import KILLED
 from tidelog_testing.parts.soaks import Recorder, soak
 from tidelog_testing.parts.waiting import until
-from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -114,7 +114,13 @@ async def run_all(folder: Path, rounds: int) -> str:
     points = _POINTS * rounds
     for point in points:
         armed = {VARIABLE: f"{point}:{chance.randint(1, 10)}"}
-        server = await asyncio.to_thread(ServerProcess, folder, settings, armed)
+        try:
+            server = await asyncio.to_thread(ServerProcess, folder, settings, armed)
+        except ServerDiedError as died:
+            # The coordinator may reach the point before the server reports that it is ready.
+            if died.code != KILLED:
+                raise
+            continue
         with server:
             assert await asyncio.to_thread(server.wait) == KILLED, server.errors
     server = await asyncio.to_thread(ServerProcess, folder, settings)

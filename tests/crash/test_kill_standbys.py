@@ -39,7 +39,7 @@ class Relay:
         for number in range(processes):
             await asyncio.to_thread(self.cluster.start, f"p{number}")
         await self.cluster.settled(1, processes - 1)
-        [owner] = self.cluster.in_state("ready")
+        owner = await self._owner()
         async with AsyncClient(owner.grpc) as client:
             await client.create_channel("orders")
         await self.append(20)
@@ -50,7 +50,7 @@ class Relay:
 
     async def pass_on(self) -> None:
         """End the owner in some way, append at the next one, and compare."""
-        [owner] = self.cluster.in_state("ready")
+        owner = await self._owner()
         name = next(name for name, each in self.cluster.processes.items() if each is owner)
         kind = self.random.choice(("kill", "terminate", "stop"))
         self.ends.append(kind)
@@ -67,6 +67,17 @@ class Relay:
         stored = await self.load.payloads()
         assert set(self.load.acknowledged) <= set(stored), self.ends
         assert len(stored) == len(set(stored)), self.ends
+
+    async def _owner(self) -> EngineProcess:
+        """Return the process that serves, once there is one: on a busy machine, a lease may just have ended."""
+        found: list[EngineProcess] = []
+
+        def is_one() -> bool:
+            found[:] = self.cluster.in_state("ready")
+            return len(found) == 1
+
+        await self.cluster.until(is_one)
+        return found[0]
 
     async def _stop(self, owner: EngineProcess) -> None:
         os.kill(owner.pid, signal.SIGSTOP)

@@ -24,7 +24,7 @@ _PRODUCERS: Final = 3
 _WORKERS: Final = 6
 _SMALL_LEASE_MS: Final = 400
 _REFUSED: Final = (error_pb2.REASON_LOCK_EXPIRED, error_pb2.REASON_LOCK_UNKNOWN)
-_DRAINED_WITHIN_S: Final = 60.0
+_DRAINED_WITHIN_S: Final = 240.0
 # Producers are faster than workers, so they wait above this; else a long storm would leave more than can be drained.
 _MAX_WAITING: Final = 2_000
 
