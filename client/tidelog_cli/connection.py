@@ -12,7 +12,8 @@ import grpc.aio
 import typer
 
 import tidelog
-from tidelog import AsyncClient, Retry
+from tidelog import AsyncClient
+from tidelog.client import DEFAULT_TIMEOUT_S
 from tidelog.finding.owner_client import OwnerFindingClient
 from tidelog.session import ClientOptions
 from tidelog.settings.resolver import Target
@@ -25,7 +26,7 @@ from tidelog_cli.options.target import NOT_GIVEN, EndpointOption, target_at, tok
 from tidelog_cli.output.escapes import shown
 from tidelog_cli.output.queued_lines import QueuedLines
 
-DEFAULT_RETRY: Final = Retry()
+_SHARE_OF_CALL: Final = 0.9
 
 TimeoutOption = Annotated[
     float | None,
@@ -134,10 +135,15 @@ class Server(OptionGroup):
         """Return the result of a call on a new client. Raises as ``run``."""
 
         async def command() -> _Result:
-            async with connected(self.endpoint) as client:
+            async with connected(self.endpoint, **self._call_bounds()) as client:
                 return await call(client)
 
         return self.run(command())
+
+    def _call_bounds(self) -> ClientOptions:
+        """Return a shorter timeout of calls for a short one of the command, whose own error does not say why."""
+        short_s = DEFAULT_TIMEOUT_S if self.timeout is None else _SHARE_OF_CALL * self.timeout
+        return {"timeout_s": short_s} if 0 < short_s < DEFAULT_TIMEOUT_S else {}
 
     def ask_all(self, call: Callable[[AsyncClient], AsyncIterator[_Result]]) -> list[_Result]:
         """Return all results of a listing call, as ``ask``."""
@@ -167,14 +173,14 @@ class PatientServer(Server):
 
 @asynccontextmanager
 async def connected(
-    endpoint: str = NOT_GIVEN, *, retry: Retry = DEFAULT_RETRY, finds_owners: bool = True
+    endpoint: str = NOT_GIVEN, *, finds_owners: bool = True, **options: Unpack[ClientOptions]
 ) -> AsyncIterator[AsyncClient]:
     """Yield a client of the server, closed with the context; see ``target_at``.
 
     It finds the owners of channels in a cluster; without ``finds_owners`` it stays at the first address.
     Messages that the client logs, such as that a reader waits for the server, are printed on stderr.
     """
-    async with client_of(target_at(endpoint), finds_owners=finds_owners, retry=retry) as client:
+    async with client_of(target_at(endpoint), finds_owners=finds_owners, **options) as client:
         _log.addHandler(_waits)
         # The line that reports the end of a wait has level INFO.
         _log.setLevel(logging.INFO)

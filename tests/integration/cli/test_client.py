@@ -343,6 +343,8 @@ def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     assert "--timeout" in refused(endpoint, ExitCode.TIMEOUT, "tail", "-f", channel, "--timeout", "0.5")
     assert "cannot read" in refused(endpoint, ExitCode.NOT_FOUND, "append", f"{channel}/0", "-i", "/nothing/here")
     assert "no connection" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls")
+    # The timeout of the command does not hide the reason.
+    assert "refused" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls", "--timeout", "2")
     refused(endpoint, ExitCode.USAGE, "scan")
 
 
