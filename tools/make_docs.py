@@ -34,6 +34,7 @@ _CONFIG: Final[dict[str, Any]] = {
     "root_doc": HOME,
     "html_theme": "furo",
     "html_title": "Tidelog",
+    "html_search_scorer": str(ROOT / "tools" / "pages" / "search_scorer.js"),
     "html_copy_source": False,
     "html_show_sphinx": False,
     "myst_heading_anchors": 4,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 import typer
@@ -22,6 +23,7 @@ from tidelog.errors import TidelogError
 from tidelog_cli.root import app
 from tidelog_server.config import describe_settings
 from tidelog_testing.documents.exports import exported_names
+from tidelog_testing.servers.browser import browser
 from tidelog_testing.servers.processes import ROOT
 
 PACKAGES: Final = ("gazette", "msgstream", "pandora", "rocksmq", "spark", "testing", "tracing")
@@ -139,3 +141,21 @@ def test_the_index_for_language_models_names_every_page_with_its_markdown(html: 
 def test_no_page_names_the_machine_that_built_it(html: Path) -> None:
     texts = [path for suffix in ("html", "md", "js", "txt") for path in html.rglob(f"*.{suffix}")]
     assert [path.name for path in texts if str(ROOT) in path.read_text()] == []
+
+
+async def test_the_search_of_a_browser_lists_what_a_user_of_kafka_needs_first(html: Path) -> None:
+    found: dict[str, list[str]] = {}
+    async with browser() as context:
+        page = await context.new_page()
+        for query in ("kafka", "partition key", "consumer group", "lag", "reset offsets", "last hour", "data frame"):
+            await page.goto(f"{(html / 'search.html').as_uri()}?{urlencode({'q': query})}")
+            await page.get_by_text("Search finished").wait_for()
+            links = await page.locator("#search-results li > a").all()
+            found[query] = [str(await link.get_attribute("href")).partition("#")[0] for link in links[:8]]
+    assert found["kafka"][0] == "docs/start/from-kafka.html"
+    for query, pages in found.items():
+        # How Tidelog is built comes after how it is used.
+        before = pages[: pages.index("docs/start/from-kafka.html")]
+        assert not any(page.startswith(("docs/decisions/", "docs/architecture/", "CHANGELOG")) for page in before), (
+            query
+        )
