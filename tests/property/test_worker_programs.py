@@ -196,11 +196,18 @@ async def _check(client: AsyncClient, name: str, sent: set[int], book: Book) -> 
     book.check(sent, left)
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """Provide one event loop for all examples: gRPC's poller keeps each loop that a process has had."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
 @given(programs(WAYS), st.integers(1, 4), st.integers(0, 2))
 def test_tasks_confirm_only_what_was_processed(
-    endpoint: str, program: list[tuple[str, list[str]]], concurrency: int, prefetch: int
+    endpoint: str, runner: asyncio.Runner, program: list[tuple[str, list[str]]], concurrency: int, prefetch: int
 ) -> None:
-    asyncio.run(_run_tasks(endpoint, program, concurrency, prefetch))
+    runner.run(_run_tasks(endpoint, program, concurrency, prefetch))
 
 
 # -- Threads -------------------------------------------------------------------------------------------------
