@@ -7,12 +7,12 @@ is ignored is noticed too late.
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidelog_server.config.error import ConfigError, UnknownSettingsError
+from tidelog_server.config.error import ConfigError
 from tidelog_server.config.settings import SECTIONS
 from tidelog_server.core.limits import MIB
 
@@ -89,6 +89,18 @@ class Assignment:
     key: str
     value: object
     origin: str
+
+
+class UnknownSettingsError(ConfigError):
+    """A layer assigns settings that do not exist.
+
+    Attributes:
+        known: The layer's assignments of settings that exist, so that their values are checked for the same report.
+    """
+
+    def __init__(self, problems: Sequence[str], known: Sequence[Assignment]) -> None:
+        super().__init__(problems)
+        self.known = tuple(known)
 
 
 def read_file(path: Path) -> list[Assignment]:

@@ -6,8 +6,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tidelog_cli.output.masks import without_passwords
-from tidelog_server.config.error import ConfigError, UnknownSettingsError
-from tidelog_server.config.layers import Assignment, read_environment, read_file, read_flags, service_links
+from tidelog_server.config.error import ConfigError
+from tidelog_server.config.layers import (
+    Assignment,
+    UnknownSettingsError,
+    read_environment,
+    read_file,
+    read_flags,
+    service_links,
+)
 from tidelog_server.config.relations import broken_relations
 from tidelog_server.config.settings import SECTIONS, Settings, format_setting
 

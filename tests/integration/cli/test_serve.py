@@ -264,7 +264,8 @@ def test_a_port_in_use_is_refused(name: str, tmp_path: Path) -> None:
         second = refused(*flags, f"--server.{other}_port", "0")
 
         assert second.returncode == ExitCode.ADDRESS_UNUSABLE
-        assert "--server.grpc_port" in second.stderr
+        assert f"--server.{name}_port" in second.stderr
+        assert f"--server.{other}_port" not in second.stderr
         assert not (tmp_path / "log").exists()
 
 

@@ -194,24 +194,30 @@ async def test_a_request_of_many_small_parts_lets_other_work_run(tmp_path: Path,
         operations=[pb.Operation(number=number, send=send) for number in range(operations)]
     ).SerializeToString()
     whole_s = min(seconds_to_parse(encoded) for _ in range(3))
+    is_malformed = operations > MAX_MAILBOX_BATCH
     async with serving(tmp_path) as (_, client, calls):
         await client.mailboxes.create("a")
-        call: Any = calls.channel.stream_stream("/tidelog.v1.MailboxService/Operate")()
-        answered: list[int] = []
 
-        async def operate() -> None:
-            await call.write(encoded)
-            await call.done_writing()
-            # The status is looked at below.
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                while (answer := await call.read()) is not grpc.aio.EOF:
-                    answered.extend(each.number for each in pb.OperateResponse.FromString(answer).results)
+        async def operated_s() -> float:
+            call: Any = calls.channel.stream_stream("/tidelog.v1.MailboxService/Operate")()
+            answered: list[int] = []
 
-        assert await longest_turn_s(operate()) < whole_s / 2
-        is_malformed = operations > MAX_MAILBOX_BATCH
-        assert await call.code() is (grpc.StatusCode.INVALID_ARGUMENT if is_malformed else grpc.StatusCode.OK)
-        # Each operation is refused, for its number of messages; of a malformed request, none is begun.
-        assert sorted(answered) == ([] if is_malformed else list(range(operations)))
+            async def operate() -> None:
+                await call.write(encoded)
+                await call.done_writing()
+                # The status is looked at below.
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    while (answer := await call.read()) is not grpc.aio.EOF:
+                        answered.extend(each.number for each in pb.OperateResponse.FromString(answer).results)
+
+            longest_s = await longest_turn_s(operate())
+            assert await call.code() is (grpc.StatusCode.INVALID_ARGUMENT if is_malformed else grpc.StatusCode.OK)
+            # Each operation is refused, for its number of messages; of a malformed request, none is begun.
+            assert sorted(answered) == ([] if is_malformed else list(range(operations)))
+            return longest_s
+
+        # Again on a busy machine, whose processor may be slower for a moment than it was for the parse.
+        assert any([await operated_s() < whole_s / 2 for _ in range(3)])
         assert (await client.mailbox("a").counts()).available == 0
 
 
