@@ -30,9 +30,9 @@ demo: setup ## append a year of flights, kill the server, read everything back i
 serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
 	$(BIN)/tidelog serve $(ARGS)
 
-# Twice as many workers as cores: half of the time a test waits, for a disk, a lease or a process that starts.
+# Three times as many workers as cores: most of the time a test waits, for a disk, a lease or a process that starts.
 test: setup ## run the core of the tests, of every feature; at most ten minutes on two cores
-	$(BIN)/pytest --numprocesses 4 -m "not soak and not extended" $(ARGS)
+	$(BIN)/pytest --numprocesses 6 -m "not soak and not extended" $(ARGS)
 
 # The second run has the tests of suites.ON_ENGINE. pytest exits with 5 if ARGS selects none of them.
 test-all: setup ## run the core and the tests that need much of Spark, several servers or many kills

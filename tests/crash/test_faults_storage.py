@@ -137,6 +137,7 @@ async def test_after_a_failed_write_of_the_log_nothing_is_acknowledged_and_nothi
     record_property("measured", await disk.survives())
 
 
+@pytest.mark.extended
 async def test_a_head_that_cannot_be_written_stops_the_server_too(tmp_path: Path, record_property: Recorder) -> None:
     disk = await a_disk(tmp_path / "log")
     head = ["-P", str(disk.folder / "HEAD")]
@@ -157,6 +158,7 @@ async def test_any_of_the_first_failed_syncs_and_writes_loses_nothing(
     record_property("measured", await disk.survives())
 
 
+@pytest.mark.extended
 async def test_a_start_during_which_the_disk_fails_loses_nothing(tmp_path: Path, record_property: Recorder) -> None:
     disk = await a_disk(tmp_path / "log")
     load = Load(disk.history, disk.vchannels, random.Random(0), unaries=0)

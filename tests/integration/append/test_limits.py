@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ async def check_streams(streams: list[list[bytes]]) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.lists(sent, max_size=6), min_size=5, max_size=25))
+@pytest.mark.extended
 def test_streams_of_anything_leave_exactly_the_acknowledged_batches(
     streams: list[list[tuple[str, list[Message] | bytes, int]]],
 ) -> None:

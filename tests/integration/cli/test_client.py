@@ -366,6 +366,7 @@ def test_an_endpoint_that_is_none_is_a_usage_error_of_one_line(command: tuple[st
     assert line.startswith("tidelog: the endpoint 'http://127.0.0.1:7420' is a URL: expected host:port, such as ")
 
 
+@pytest.mark.extended
 def test_an_error_that_cannot_be_written_keeps_its_exit_code() -> None:
     command = [*COMMAND, "channel", "ls", "--endpoint", "127.0.0.1:1"]
     with Path("/dev/full").open("wb") as full:

@@ -20,6 +20,7 @@ from unittest.mock import ANY
 import pytest
 
 from tidelog_cli.exit_codes import ExitCode
+from tidelog_testing.parts.soaks import in_core
 from tidelog_testing.servers.commands import COMMAND, run_command
 
 FREE_PORTS = ["--server.grpc_port", "0", "--server.http_port", "0", "--limits.min_free_disk_bytes", "0"]
@@ -177,7 +178,7 @@ def developing(
     return started("--dev", *arguments, cwd=temporary.parent, TMPDIR=str(temporary), **variables)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", in_core([signal.SIGTERM], [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
 def test_a_server_for_development_keeps_nothing(number: signal.Signals, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -77,6 +77,7 @@ def on_terminal(endpoint: str, *arguments: str) -> Iterator[Terminal]:
         terminal.close()
 
 
+@pytest.mark.extended
 def test_a_terminal_is_redrawn_also_after_the_server_was_away(tmp_path: Path) -> None:
     port = lasting_port()
     with ServerProcess(tmp_path / "data", port) as server:

@@ -342,6 +342,7 @@ async def test_a_commit_that_may_be_there_stays_unsettled_while_the_server_canno
         assert [len(batch) async for batch in direct.scan("orders/0")] == [1]
 
 
+@pytest.mark.extended
 async def test_a_client_that_waits_long_for_a_server_still_tries_to_connect_twice_a_second() -> None:
     # Accepts connections and closes them at once, as one attempt after the other fails.
     attempts_s: list[float] = []

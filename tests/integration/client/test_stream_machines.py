@@ -22,12 +22,14 @@ from tidelog_testing.faults.broken_servers import Way, breakable_server
 from tidelog_testing.faults.cut_proxy import Proxy, proxied_server
 from tidelog_testing.faults.fault_proxy import FaultProxy
 from tidelog_testing.loads.outage import InterruptedServer
+from tidelog_testing.parts.soaks import in_core
 from tidelog_testing.parts.stream_machines import MACHINES, Commits, Machine, Outcome
 from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.processes import ServerProcess
 
 LATE_S = 10.0
 every_machine = pytest.mark.parametrize("kind", MACHINES)
+some_machines = pytest.mark.parametrize("kind", in_core(MACHINES[:2], MACHINES))
 
 
 @asynccontextmanager
@@ -120,7 +122,7 @@ async def test_a_close_of_the_client_tells_what_the_server_has(kind: type[Machin
             assert end.effect == "unknown" or number not in stored
 
 
-@pytest.mark.parametrize("way", ["stopped", "silent"])
+@pytest.mark.parametrize("way", in_core(["silent"], ["stopped", "silent"]))
 async def test_silence_ends_an_item_at_its_bound_which_counts_from_the_call(tmp_path: Path, way: Way) -> None:
     """Before the call, each machine is idle for longer than its bound."""
     bound_s = 2.0
@@ -171,7 +173,7 @@ async def test_items_put_while_the_server_is_away_are_sent_once_it_is_back(tmp_p
             assert await machine.stored(direct) == list(range(15))
 
 
-@every_machine
+@some_machines
 async def test_a_server_that_pauses_for_less_than_the_bound_loses_nothing(tmp_path: Path, kind: type[Machine]) -> None:
     with breakable_server(tmp_path / "data") as broken:
         async with asyncio.timeout(60), AsyncClient(broken.endpoint) as direct, kind(broken.endpoint) as machine:
@@ -203,7 +205,7 @@ async def test_an_item_that_the_server_does_not_take_fails_alone(kind: type[Mach
             assert await machine.stored(direct) == list(range(20))
 
 
-@every_machine
+@some_machines
 async def test_refused_streams_are_opened_again_with_pauses(tmp_path: Path, kind: type[Machine]) -> None:
     """Method: the server has as many open streams as it takes, and counts those that it refuses."""
     settings = {"limits.max_open_streams_per_principal": STREAMS}

@@ -20,6 +20,7 @@ from tidelog.v1 import journal_service_pb2 as pb
 from tidelog.v1 import journal_service_pb2_grpc
 from tidelog_testing.faults.bounds import LATE_S
 from tidelog_testing.faults.broken_servers import WAYS, Way, breakable_server
+from tidelog_testing.parts.soaks import in_core
 
 GIVE_UP_S: Final = 1.5
 # The client asks for six heartbeats in that time.
@@ -41,7 +42,7 @@ async def ended_after_s(watched: AsyncGenerator[Any, None]) -> float:
     return time.monotonic() - begin_s
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_core(["silent"], WAYS))
 async def test_a_watch_of_a_server_that_falls_silent_ends_within_its_bound(tmp_path: Path, way: Way) -> None:
     """A server that answers late sends its heartbeats late, and the watch continues."""
     with breakable_server(tmp_path / "data") as broken:

@@ -232,6 +232,7 @@ async def test_a_paused_node_is_refused_and_registers_anew(cluster: ClusterOfPro
         assert "lease_lost" in paused.errors
 
 
+@pytest.mark.extended
 async def test_appends_go_on_without_etcd_while_the_lease_lasts_and_again_after_it(folder: Path) -> None:
     with (
         EtcdProcess(folder.parent / "etcd") as etcd,
@@ -399,6 +400,7 @@ async def test_a_node_waits_for_a_leader_that_does_not_answer_yet(folder: Path, 
             await appended(client, "c0", b"one")
 
 
+@pytest.mark.extended
 async def test_a_start_that_waits_in_vain_names_the_leader(folder: Path, etcd: EtcdProcess) -> None:
     with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.parent.name}/") as cluster:
         unheard = f"127.0.0.1:{free_port()}"

@@ -7,6 +7,7 @@ import pytest
 
 from tidelog.testing import start_server
 from tidelog_testing.documents.examples import examples_of, output_of, run_commands
+from tidelog_testing.parts.soaks import in_core
 from tidelog_testing.servers.processes import ROOT
 
 PRINTED: Final = {
@@ -18,7 +19,7 @@ PRINTED: Final = {
 LAST_COMMAND: Final = {"kafka": "/cart", "nats": "hello", "pulsar": "chores", "redis-streams": "photo-1.jpg"}
 
 
-@pytest.mark.parametrize("system", PRINTED)
+@pytest.mark.parametrize("system", in_core(["kafka"], PRINTED))
 def test_the_examples_of_the_page_run_as_copied(system: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "start" / f"from-{system}.md").read_text()
     [program], [commands] = examples_of(text), examples_of(text, "console")

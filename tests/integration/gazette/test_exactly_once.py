@@ -3,6 +3,8 @@
 Method: run it as a user does, on both databases.
 """
 
+import pytest
+
 from tidelog_testing.documents.examples import run_program
 from tidelog_testing.servers.postgres import PostgresProcess
 
@@ -15,6 +17,7 @@ def test_totals_in_sqlite_equal_a_plain_sum() -> None:
     assert "4,000 flights of 15 carriers" in example()
 
 
+@pytest.mark.extended
 def test_totals_in_postgres_equal_a_plain_sum() -> None:
     with PostgresProcess() as postgres:
         output = example("--database", f"postgres:{postgres.conninfo}")

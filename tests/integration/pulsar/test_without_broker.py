@@ -32,6 +32,7 @@ def test_the_files_of_tls_are_read(tmp_path: Path) -> None:
         PulsarBroker("pulsar+ssl://127.0.0.1:1", admin_url="https://127.0.0.1:1", tls=missing)
 
 
+@pytest.mark.extended
 def test_the_doctor_reports_a_broker_that_is_away() -> None:
     lines = run_command(["doctor", "--pulsar", "pulsar://127.0.0.1:1"]).stdout.splitlines()
     found = {each["check"]: each for each in map(json.loads, lines)}

@@ -14,6 +14,7 @@ from tidelog_testing.spark.rows import error_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.extended
 def test_sql_reads_a_view_and_a_table_says_why_it_cannot_be_one(
     spark: SparkSession, server: RunningServer, client: Client, channel: str
 ) -> None:
@@ -28,6 +29,7 @@ def test_sql_reads_a_view_and_a_table_says_why_it_cannot_be_one(
 
 
 @pytest.mark.parametrize("is_large", ["true", "false"])
+@pytest.mark.extended
 def test_rows_with_properties_are_written_whatever_arrow_types_spark_uses(
     spark: SparkSession, server: RunningServer, client: Client, channel: str, is_large: str
 ) -> None:

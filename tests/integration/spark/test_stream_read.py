@@ -25,6 +25,7 @@ from tidelog.spark.stream.groups import GroupProgress
 from tidelog.spark.stream.offsets import cut_at
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.parts.soaks import in_core
 from tidelog_testing.spark.rows import append, error_of
 
 pytestmark = pytest.mark.spark
@@ -90,6 +91,7 @@ def stream(spark: SparkSession, server: RunningServer, tmp_path: Path) -> Callab
     return make
 
 
+@pytest.mark.extended
 def test_a_restart_goes_on_where_the_query_was_and_a_crash_repeats_the_same_rows(
     client: Client, channel: str, stream: Callable[..., Stream]
 ) -> None:
@@ -208,6 +210,7 @@ def read(query: Stream) -> list[str]:
     return [row for number in sorted(query.batches) for row in query.batches[number]]
 
 
+@pytest.mark.extended
 def test_what_was_trimmed_before_it_was_read_fails_or_is_left_out(
     client: Client, channel: str, stream: Callable[..., Stream]
 ) -> None:
@@ -228,6 +231,7 @@ def test_what_was_trimmed_before_it_was_read_fails_or_is_left_out(
     assert query.run() == ["b", "c"]
 
 
+@pytest.mark.extended
 def test_a_channel_that_is_destroyed_fails_the_query_or_is_dropped(
     client: Client, channel: str, stream: Callable[..., Stream]
 ) -> None:
@@ -256,7 +260,7 @@ def test_a_query_begins_at_a_tick_or_a_time(client: Client, channel: str, stream
     assert query.run() == ["b"]
 
 
-@pytest.mark.parametrize("start", ["earliest", "tick", "timestamp"])
+@pytest.mark.parametrize("start", in_core(["earliest"], ["earliest", "tick", "timestamp"]))
 def test_channels_that_were_made_behind_a_batch_are_read_in_their_turn(
     client: Client, channel: str, stream: Callable[..., Stream], start: str
 ) -> None:
@@ -301,6 +305,7 @@ def test_a_query_that_cannot_start_says_why(
     assert message in stream(**options).fails()
 
 
+@pytest.mark.extended
 def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

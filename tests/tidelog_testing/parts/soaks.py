@@ -1,6 +1,6 @@
 """What tests share that have a short form in the core, and longer ones in the extended suite or as a soak."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import pytest
@@ -17,3 +17,8 @@ def soak(*values: object, timeout_s: float = 600) -> Any:
 def extended(*values: object) -> Any:
     """Return values of a parameter with which a test is of the extended suite; the core has others."""
     return pytest.param(*values, marks=pytest.mark.extended)
+
+
+def in_core(kept: Container[Any], values: Iterable[Any]) -> list[Any]:
+    """Return all values of a parameter; with those that are not ``kept`` a test is of the extended suite."""
+    return [value if value in kept else extended(value) for value in values]

@@ -156,6 +156,7 @@ def leave_in_a_cycle(unfinished: Iterator[object]) -> None:
     cycle.append(cycle)
 
 
+@pytest.mark.extended
 def test_a_generator_that_is_freed_on_the_thread_of_the_loop_closes_its_client() -> None:
     used: list[AsyncClient] = []
 

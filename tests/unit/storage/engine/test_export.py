@@ -65,6 +65,7 @@ def test_an_empty_log_is_exported_as_an_empty_store(tmp_path: Path) -> None:
         copy.sync(copy.write([new_entry(1, 10)]))
 
 
+@pytest.mark.extended
 def test_an_export_of_a_log_that_is_being_written_is_a_prefix_with_all_that_was_acknowledged(tmp_path: Path) -> None:
     """Also in the middle of a group of several parts: an export ends between two groups."""
     with closing(open_in(tmp_path)) as store:
