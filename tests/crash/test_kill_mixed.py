@@ -21,6 +21,7 @@ from tidelog_testing.loads.mixed_load import Log, Record, check, prepare, read_l
 from tidelog_testing.loads.outage import InterruptedServer
 from tidelog_testing.loads.storm import NOT_HIT
 from tidelog_testing.parts.soaks import Recorder
+from tidelog_testing.servers.tested_store import is_on_engine
 
 pytestmark = pytest.mark.crash
 
@@ -75,15 +76,20 @@ async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> st
     async with AsyncClient(storm.server.grpc, timeout_s=60, connect_timeout_s=30, retry=retry) as client:
         await prepare(client)
         load = asyncio.create_task(run_load(record, client))
-        for point in points:
-            dying = asyncio.create_task(storm.die(point))
-            await asyncio.wait((load, dying), return_when=asyncio.FIRST_COMPLETED)
-            if load.done():
-                # It ends by itself only if it found a violation.
-                await load
-            await dying
-        record.is_over.set()
-        await load
+        try:
+            for point in points:
+                dying = asyncio.create_task(storm.die(point))
+                await asyncio.wait((load, dying), return_when=asyncio.FIRST_COMPLETED)
+                if load.done():
+                    # It ends by itself only if it found a violation.
+                    await load
+                await dying
+            record.is_over.set()
+            await load
+        finally:
+            # After a failure: with a closed client it would go on without a pause, and without an end.
+            load.cancel()
+            await asyncio.gather(load, return_exceptions=True)
         await storm.judge(client)
         await storm.server.start_again()
         log = await storm.judge(client)
@@ -103,11 +109,17 @@ def stages_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
 
 
+def hit_points() -> list[Failpoint]:
+    """Return the points that the servers hit: a log in an engine has no HEAD."""
+    return [point for point in POINTS if not (is_on_engine() and point is Failpoint.BEFORE_HEAD_UPDATE)]
+
+
 async def test_every_promise_is_kept_whatever_dies(tmp_path: Path, record_property: Recorder) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     # A random half, because each takes two starts of a server. The long storms have all of them.
-    points = random.Random(seed).sample(POINTS, len(POINTS) // 2)
+    points = hit_points()
+    points = random.Random(seed).sample(points, len(points) // 2)
     record_property("measured", await weather(tmp_path / "log", seed, [None, None, *points]))
 
 
@@ -115,4 +127,4 @@ async def test_every_promise_is_kept_whatever_dies(tmp_path: Path, record_proper
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(3))
 async def test_so_it_is_in_long_storms(tmp_path: Path, seed: int, record_property: Recorder) -> None:
-    record_property("measured", await weather(tmp_path / "log", seed, [*[None] * 12, *POINTS * 3]))
+    record_property("measured", await weather(tmp_path / "log", seed, [*[None] * 12, *hit_points() * 3]))

@@ -28,9 +28,8 @@ from tidelog_testing.parts.grpc_calls import Client as Calls
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.parts.mailbox_calls import acknowledge, counts, create, fetch, mailbox_stub, reason_of, samples
 from tidelog_testing.parts.waiting import eventually
-from tidelog_testing.servers.secured import Secured, secured_server
+from tidelog_testing.servers.secured import ONCE, Secured, secured_server
 
-IMPATIENT = tidelog.Retry(give_up_s=0.1)
 INVALID, LIMITED = "REASON_INVALID_ARGUMENT", "REASON_RATE_LIMIT_REJECTED"
 
 
@@ -127,7 +126,7 @@ async def test_blobs_are_within_the_memory_of_mailboxes_also_after_a_restart(tmp
     async with (
         running_server(tmp_path, limits__max_mailbox_memory_bytes=limit_bytes) as server,
         mailbox_stub(server) as stub,
-        tidelog.AsyncClient(server.grpc_endpoint, retry=IMPATIENT, timeout_s=1) as client,
+        tidelog.AsyncClient(server.grpc_endpoint, retry=ONCE) as client,
     ):
         await create(stub, "a")
         keys = [await client.blobs.put(b"%d" % number) for number in range(limit_bytes // one_blob)]
@@ -174,9 +173,7 @@ async def test_bodies_of_one_send_are_within_the_memory_together(tmp_path: Path)
 
 async def test_memory_of_blobs_counts_to_who_stored_them(tmp_path: Path) -> None:
     async with secured_server(tmp_path, limits__max_mailbox_memory_bytes=20_000) as secured:
-        ann, bob = [
-            secured.client(await secured.token("blob.put", "blob.get"), retry=IMPATIENT, timeout_s=1) for _ in range(2)
-        ]
+        ann, bob = [secured.client(await secured.token("blob.put", "blob.get"), retry=ONCE) for _ in range(2)]
         async with ann, bob:
             keys = []
             with pytest.raises(tidelog.OverloadedError, match=r"this principal uses .*, and for its blobs; with"):
@@ -224,7 +221,7 @@ async def test_memory_counts_to_who_created_the_mailbox(tmp_path: Path) -> None:
 
 async def worker(secured: Secured) -> tidelog.AsyncClient:
     token = await secured.token("mailbox.manage:*", "mailbox.send:*", "mailbox.receive:*")
-    return secured.client(token, retry=IMPATIENT, timeout_s=1)
+    return secured.client(token, retry=ONCE)
 
 
 async def test_messages_count_to_who_created_the_mailbox(tmp_path: Path) -> None:
