@@ -87,7 +87,7 @@ async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> st
             record.is_over.set()
             await load
         finally:
-            # After a failure: with a closed client it would go on without a pause, and without an end.
+            # After a failure: with a closed client it would append without a pause, and without an end.
             load.cancel()
             await asyncio.gather(load, return_exceptions=True)
         await storm.judge(client)
