@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from aiohttp import web
 
-from tidelog_cli.output.masks import without_passwords
 from tidelog_server.backup.checkpoints import Checkpoints
 from tidelog_server.channels.catalog import ROOT
 from tidelog_server.cluster.cluster import Cluster
@@ -591,7 +590,7 @@ def _quotas(config: Config) -> Quotas:
 
 def _told_settings(config: Config) -> dict[str, str]:
     """Return the settings that differ from the built-in ones, for the audit log, without passwords in addresses."""
-    return {key: without_passwords(config.texts[key]) for key, origin in config.origins.items() if origin != BUILT_IN}
+    return {key: text for key, text in config.shown.items() if config.origins[key] != BUILT_IN}
 
 
 def _peer_access(config: Config) -> PeerAccess:

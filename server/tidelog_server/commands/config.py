@@ -8,7 +8,6 @@ from tidelog.json_text import json_text
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.options.passed import is_passed
 from tidelog_cli.output.escapes import say
-from tidelog_cli.output.masks import without_passwords
 from tidelog_cli.output.records import OutputOption, QuietOption, Record, note, print_records
 from tidelog_server.commands.config_flags import (
     SETTINGS_HELP,
@@ -76,10 +75,11 @@ def setting_records(effective: "Config") -> list[Record]:
     """Return every setting with its effective value without passwords in addresses, its origin and its default."""
     from tidelog_server.config import describe_settings
 
+    shown = effective.shown
     return [
         {
             "key": setting.key,
-            "value": without_passwords(effective.texts[setting.key]),
+            "value": shown[setting.key],
             "origin": effective.origins[setting.key],
             "default": setting.default,
             "description": setting.text,

@@ -35,6 +35,11 @@ class Config(Settings):
     texts: Mapping[str, str]
     ignored: Sequence[str] = ()
 
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """``texts`` for people and logs: without the passwords of addresses."""
+        return {key: without_passwords(text) for key, text in self.texts.items()}
+
     def on_ports(self, grpc_port: int, http_port: int) -> "Config":
         """Return the same configuration with the ports that a server listens on."""
         server = self.server.model_copy(update={"grpc_port": grpc_port, "http_port": http_port})
