@@ -187,15 +187,15 @@ class KafkaReader(ReadableLog):
         self.next: Position | None = None
         # When it was last assigned, or had an answer.
         self._answered_s = 0.0
-        self._consumer = Consumer({**(options or {}), **own, "bootstrap.servers": servers, "log_level": 0})
-        self.close = self._consumer.close
+        self._options = {**(options or {}), **own, "bootstrap.servers": servers, "log_level": 0}
+        self._consumer = Consumer(self._options)
         self._topic = topic
         self._reading = f"read the topic '{topic}'"
         self._is_at_end = False
 
     def read(self, begin: Position, max_bytes: int, wait_s: float = 0.0) -> Read:
         """See ``LogEngine.read``. If it waits, or is not at the end, it continues to fetch."""
-        with _reported(self._reading):
+        with self._asked():
             if begin != self.next:
                 self.next, self._is_at_end = begin, False
                 self._consumer.assign([TopicPartition(self._topic, _PARTITION, begin)])
@@ -234,9 +234,28 @@ class KafkaReader(ReadableLog):
 
     def bounds(self) -> Bounds:
         """See ``LogEngine.bounds``."""
-        with _reported(self._reading):
+        with self._asked():
             place = TopicPartition(self._topic, _PARTITION, OFFSET_BEGINNING)
             return Bounds(*self._consumer.get_watermark_offsets(place, timeout=ANSWER_WITHIN_S))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """As ``_reported``, and connect again after an error.
+
+        A client whose leader is frozen takes 20 s to find the next leader, and a new client none.
+        """
+        try:
+            with _reported(self._reading):
+                yield
+        except EngineUnavailableError:
+            self.next = None
+            self._consumer.close()
+            self._consumer = Consumer(self._options)
+            raise
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:
         """Return at most ``count`` records and reports about the topic; wait for one, ``timeout_s`` seconds."""

@@ -130,8 +130,7 @@ class KafkaAccess:
 
     def check(self, topic: str) -> bytes:
         found = self._described(topic)
-        with self._calls(f"describe the topic '{topic}'"):
-            settings = self._settings_of(topic)
+        settings = self._settings_of(topic)
         if len(found.partitions) != 1:
             raise LogSetupError(f"the topic '{topic}' has {len(found.partitions)} partitions: a log needs 1")
         partition = found.partitions[0]
@@ -151,8 +150,7 @@ class KafkaAccess:
 
     def copies_of(self, topic: str) -> Copies:
         copies = len(self._described(topic).partitions[0].replicas)
-        with self._calls(f"describe the topic '{topic}'"):
-            in_sync = int(self._settings_of(topic)["min.insync.replicas"])
+        in_sync = int(self._settings_of(topic)["min.insync.replicas"])
         advice = f"Run {_REPLICAS} brokers, in different racks; more copies of a topic: kafka-reassign-partitions.sh"
         return Copies(copies, min(copies, in_sync), advice)
 
@@ -165,17 +163,9 @@ class KafkaAccess:
         return _bytes_of(self._described(topic).topic_id)
 
     def _described(self, topic: str) -> TopicDescription:
-        with self._calls(f"describe the topic '{topic}'"):
-            try:
-                described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_WITHIN_S)
-                found: TopicDescription = described[topic].result(ANSWER_WITHIN_S)
-            except KafkaException as error:
-                if error.args[0].code() in _UNSTORED:
-                    raise LogMissingError(
-                        f"there is no topic '{topic}': create the log with `tidelog engine create {topic}`, or correct "
-                        "engine.topic"
-                    ) from error
-                raise
+        with self._describes(topic):
+            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_WITHIN_S)
+            found: TopicDescription = described[topic].result(ANSWER_WITHIN_S)
         return found
 
     def find_topics(self) -> list[FoundTopic]:
@@ -213,8 +203,23 @@ class KafkaAccess:
 
     def _settings_of(self, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = self._admin.describe_configs([resource], request_timeout=ANSWER_WITHIN_S)[resource]
-        return {name: entry.value for name, entry in future.result(ANSWER_WITHIN_S).items()}
+        with self._describes(topic):
+            future = self._admin.describe_configs([resource], request_timeout=ANSWER_WITHIN_S)[resource]
+            return {name: entry.value for name, entry in future.result(ANSWER_WITHIN_S).items()}
+
+    @contextmanager
+    def _describes(self, topic: str) -> Iterator[None]:
+        """As ``_calls``; LogMissingError if a broker does not know the topic. Of a new one, another broker may know."""
+        with self._calls(f"describe the topic '{topic}'"):
+            try:
+                yield
+            except KafkaException as error:
+                if error.args[0].code() in _UNSTORED:
+                    raise LogMissingError(
+                        f"there is no topic '{topic}': create the log with `tidelog engine create {topic}`, or correct "
+                        "engine.topic"
+                    ) from error
+                raise
 
     @contextmanager
     def _calls(self, doing: str) -> Iterator[None]:
