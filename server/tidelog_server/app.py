@@ -38,6 +38,7 @@ from tidelog_server.from_settings import (
     node_record,
     optional_path,
     own_hosts,
+    quotas,
     security_settings,
 )
 from tidelog_server.log.node import LogNode
@@ -64,7 +65,7 @@ from tidelog_server.security.audit import AuditLog
 from tidelog_server.security.authenticator import Shown
 from tidelog_server.security.grants import Verb
 from tidelog_server.security.guard import Guard
-from tidelog_server.security.quotas import Quotas, QuotaTable
+from tidelog_server.security.quotas import QuotaTable
 from tidelog_server.security.service import Security
 from tidelog_server.storage.rocksdb.row_store import RowStore
 
@@ -278,9 +279,16 @@ class Server:
         self._log.begin_shutdown()
         if self._rpc is not None:
             await self._rpc.set_serving(is_serving=False)
-        if self._session is not None and self._is_serving:
-            await self._hand_over(self._session)
-        await self._teardown.aclose()
+        calls_s = self.shutdown_grace_s * CALLS_SHARE_OF_GRACE
+        # Ordering: before the steps that wait for the log.
+        watching = TaskOwner(self._task_failed)
+        watching.start("silent log", self._log.give_up_silent(calls_s, min(HAND_OVER_WITHIN_S, calls_s)))
+        try:
+            if self._session is not None and self._is_serving:
+                await self._hand_over(self._session)
+            await self._teardown.aclose()
+        finally:
+            await watching.close()
         _log.info("stopped")
 
     async def _hand_over(self, session: Session) -> None:
@@ -414,9 +422,9 @@ class Server:
                 # Reads are served nevertheless; the event is written as soon as possible.
                 audit.note(started)
         if security.looks_at_calls:
-            quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
+            table = QuotaTable(quotas(config), self._clock, self._metrics)
             guard = Guard(
-                security.authenticator, audit, quotas, self._metrics,
+                security.authenticator, audit, table, self._metrics,
                 fields_of=fields_of, content_of=self._node.catalog.content_of,
             )  # fmt: skip
             security.authenticator.on_failure = guard.unauthenticated
@@ -576,16 +584,6 @@ def _open_tracing(config: Config) -> "CallTracer | None":
 def _running_versions() -> dict[str, str]:
     names = {"version": "tidelog", "grpcio": "grpcio", "rocksdict": "rocksdict"}
     return {"python": platform.python_version(), **{label: packages.version(name) for label, name in names.items()}}
-
-
-def _quotas(config: Config) -> Quotas:
-    if config.auth.kind == "off":
-        return Quotas()
-    quota = config.quota
-    return Quotas(
-        quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s),
-        quota.ticks_per_s, quota.shared_calls_per_s,
-    )  # fmt: skip
 
 
 def _told_settings(config: Config) -> dict[str, str]:

@@ -15,6 +15,7 @@ from tidelog_server.runtime.clock import Clock
 from tidelog_server.security.certificates import CertificateFiles
 from tidelog_server.security.jwks import KeySource
 from tidelog_server.security.jwt_tokens import JwtPolicy
+from tidelog_server.security.quotas import Quotas
 from tidelog_server.security.service import SecuritySettings
 
 if TYPE_CHECKING:
@@ -57,6 +58,17 @@ def security_settings(config: Config) -> SecuritySettings:
         max_failures_per_minute=config.quota.auth_failures_per_minute,
         is_exposed=is_exposed(config.server, tls, auth),
     )
+
+
+def quotas(config: Config) -> Quotas:
+    """Return the quotas of each principal; without limits if calls need no credentials."""
+    if config.auth.kind == "off":
+        return Quotas()
+    quota = config.quota
+    return Quotas(
+        quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s),
+        quota.ticks_per_s, quota.shared_calls_per_s,
+    )  # fmt: skip
 
 
 def etcd_access(config: Config) -> "EtcdAccess":

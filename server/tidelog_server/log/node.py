@@ -156,6 +156,25 @@ class LogNode:
                 _log.warning("log_silent" if is_silent else "log_answers_again", unconfirmed_s=round(waits_s, 1))
             await asyncio.sleep(_LOOK_AT_LOG_EVERY_S)
 
+    async def give_up_silent(self, calls_s: float, silent_s: float) -> None:
+        """Give the writes up that wait for the engine of the log, once one has waited ``silent_s`` seconds.
+
+        Not in the first ``calls_s`` seconds, in which calls wait for acknowledgements, unless the lease is lost: then
+        nothing is acknowledged.
+        """
+        await asyncio.sleep(silent_s if self.has_lost_lease else calls_s)
+        while True:
+            waits_s = self.store.unconfirmed_s()
+            if waits_s and silent_s <= waits_s:
+                break
+            await asyncio.sleep(_LOOK_AT_LOG_EVERY_S)
+        _log.warning("log_given_up", unconfirmed_s=round(waits_s, 1))
+        if self.has_lost_lease and self.admission.lease is not None:
+            self.store.give_up(OwnershipLostError(self.admission.lease.node_id))
+        else:
+            cause = f"the engine of the log had not confirmed a write for {waits_s:.1f} s when the server stopped"
+            self.store.give_up(StorageFailedError(cause))
+
     async def shorten_log(self) -> None:
         """Have snapshots made, and the log shortened, when that is due. Never ends.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
+from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import TxnPlace
 from tidelog_server.runtime.engine_figures import Figure
@@ -296,6 +297,13 @@ class LogStore(Protocol):
     def unconfirmed_s(self) -> float:
         """Return the seconds for which the oldest write waits for the engine of the log; 0 if no write waits. Cheap."""
         return 0.0
+
+    def give_up(self, error: LogFailure) -> None:
+        """Wait no longer for the engine of the log: the store stops, and waiting calls raise ``error``. Any thread.
+
+        Their effect is unknown. Without an engine nothing waits, and the store continues.
+        """
+        return
 
     def log_figures(self) -> LogFigures | None:
         """Return figures of the log in its engine; None without an engine. Cheap."""

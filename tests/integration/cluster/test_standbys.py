@@ -25,7 +25,7 @@ from tidelog_testing.parts.waiting import eventually
 from tidelog_testing.servers.commands import run_command
 from tidelog_testing.servers.engine_cluster import EngineCluster, EngineProcess, Load, refusal_of
 from tidelog_testing.servers.etcd import EtcdProcess
-from tidelog_testing.servers.on_folder import LOSE
+from tidelog_testing.servers.on_folder import LOSE, silence
 
 _TTL_S = 2
 
@@ -138,6 +138,43 @@ async def test_a_former_owner_that_was_stopped_becomes_a_standby(cluster: Engine
     other.terminate()
     await cluster.until(lambda: owner.state == "ready")
     await load.run_until(lambda: len(load.acknowledged) > before + 40)
+    assert set(load.acknowledged) <= set(await load.payloads())
+    await load.close()
+
+
+async def test_an_owner_that_waits_for_a_silent_log_hands_its_node_over_and_ends(
+    tmp_path: Path, etcd: EtcdProcess
+) -> None:
+    # A lease that nothing here waits for.
+    with EngineCluster(tmp_path / "cluster", etcd, lease_ttl_s=300) as cluster:
+        cluster.settings["server.shutdown_grace_s"] = 5
+        await started(cluster, nodes=1, processes=2)
+        load = await with_channel(cluster)
+        [owner] = cluster.in_state("ready")
+        silence(cluster.logs / "n1", owner.pid)
+        assert not await load.append()
+        owner.terminate()
+        assert await asyncio.to_thread(owner.wait) == ExitCode.OK
+        assert "log_given_up" in owner.errors
+        before = len(load.acknowledged)
+        await load.run_until(lambda: len(load.acknowledged) > before + 20)
+        assert set(load.acknowledged) <= set(await load.payloads())
+        await load.close()
+
+
+async def test_an_owner_that_waits_for_a_silent_log_without_a_lease_becomes_a_standby(cluster: EngineCluster) -> None:
+    await started(cluster, nodes=1, processes=2)
+    load = await with_channel(cluster)
+    [owner], [other] = cluster.in_state("ready"), cluster.in_state("standby")
+    silence(cluster.logs / "n1", owner.pid)
+    assert not await load.append()
+    await asyncio.to_thread(cluster.revoke, "n1", owner)
+    await cluster.until(lambda: other.state == "ready")
+    await cluster.until(lambda: owner.state == "standby")
+    assert "log_given_up" in owner.errors
+    assert "storage_failed" not in owner.errors
+    before = len(load.acknowledged)
+    await load.run_until(lambda: len(load.acknowledged) > before + 20)
     assert set(load.acknowledged) <= set(await load.payloads())
     await load.close()
 

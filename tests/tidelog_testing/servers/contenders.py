@@ -4,13 +4,11 @@ They have no cluster, and each is started to claim the log; or they are processe
 in turns.
 """
 
-import json
 import os
 import random
 import shutil
 import time
 from abc import abstractmethod
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -20,8 +18,6 @@ from unittest import mock
 
 from tidelog_cli.exit_codes import ExitCode
 from tidelog_server import standby_process
-from tidelog_server.channels.catalog import ROOT
-from tidelog_server.cluster.session import node_key
 from tidelog_server.storage.engine import open as opening
 from tidelog_server.storage.engine.snapshot_plan import LIMITS
 from tidelog_testing.faults import stop_points
@@ -186,7 +182,7 @@ class ClusterContenders(Contenders):
                     return each
             if former is not None and former.code is None and not stop_points.is_stopped(former.pid):
                 # Again if it has registered again: the others may have left the node, because Kafka did not answer.
-                self._revoke(former)
+                self._cluster.revoke(_NODE, former)
             time.sleep(_POLL_S)
         raise TimeoutError({name: each.errors[-2_000:] for name, each in self._cluster.processes.items()})
 
@@ -207,13 +203,6 @@ class ClusterContenders(Contenders):
         point = self._cluster.folder / f"{name}.point"
         process = self._cluster.start(name, env={stop_points.FILE: str(point)})
         self._points[process.pid] = point
-
-    def _revoke(self, owner: ServerProcess) -> None:
-        """End the registration of the node if it is that of ``owner``, which does not know."""
-        key = f"{self._cluster.prefix}{node_key(ROOT, _NODE)}"
-        for registration in json.loads(self._cluster.etcd.control("get", key, "--write-out=json")).get("kvs", ()):
-            if owner.grpc.encode() in b64decode(registration["value"]):
-                self._cluster.etcd.control("lease", "revoke", f"{registration['lease']:x}")
 
 
 def _use_folder(unruly: Unruly, plant: Plant) -> None:

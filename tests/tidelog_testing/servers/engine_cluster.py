@@ -1,13 +1,17 @@
 """Processes of a cluster whose nodes have their logs in an engine: a real one, or a folder, which no setting offers."""
 
 import asyncio
+import json
 import time
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Final
 
 from tidelog import AppendUnknownError, AsyncClient, DeadlineError, UnavailableError
+from tidelog_server.channels.catalog import ROOT
+from tidelog_server.cluster.session import node_key
 from tidelog_testing.servers.commands import run_command
 from tidelog_testing.servers.etcd import EtcdProcess
 from tidelog_testing.servers.held import Held
@@ -117,6 +121,13 @@ class EngineCluster(Held):
     async def settled(self, ready: int, standby: int) -> None:
         """Wait until these numbers of processes serve and stand by."""
         await self.until(lambda: (len(self.in_state("ready")), len(self.in_state("standby"))) == (ready, standby))
+
+    def revoke(self, node_id: str, owner: ServerProcess) -> None:
+        """End the registration of a node if it is that of ``owner``, which does not know."""
+        key = f"{self.prefix}{node_key(ROOT, node_id)}"
+        for registration in json.loads(self.etcd.control("get", key, "--write-out=json")).get("kvs", ()):
+            if owner.grpc.encode() in b64decode(registration["value"]):
+                self.etcd.control("lease", "revoke", f"{registration['lease']:x}")
 
     def kill(self) -> None:
         """End all of them with SIGKILL."""

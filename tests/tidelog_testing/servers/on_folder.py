@@ -4,6 +4,7 @@ A folder has one log, of servers without a cluster, or one in a folder of its ow
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,22 @@ SETTINGS: Final = {**NODE_SETTINGS, "engine.topic": "folder"}
 ORDERLY: Final = Unruly()
 
 
-class _LosingEngine(FolderEngine):
-    """A log that stores a record, and reports a broken connection, once for each file ``LOSE``."""
+def silence(log: Path, pid: int) -> None:
+    """Make the process ``pid`` wait in vain for the log in the folder ``log``."""
+    (log / f"silent-{pid}").touch()
+
+
+class _TroubledEngine(FolderEngine):
+    """A log that stores a record, and reports a broken connection, once for each file ``LOSE``.
+
+    It stores nothing for a process that is to see it silent; see ``silence``.
+    """
+
+    def poll(self, timeout_s: float) -> None:
+        if (self._folder / f"silent-{os.getpid()}").exists():
+            time.sleep(timeout_s)
+        else:
+            super().poll(timeout_s)
 
     def send(self, value: bytes, report: Report) -> None:
         try:
@@ -54,7 +69,7 @@ def use_folder(unruly: Unruly = ORDERLY, limits: SnapshotLimits = OFTEN) -> None
     log = Path(os.environ[LOG])
 
     def open_in_folder(config: Config, clock: Clock) -> LogStore:
-        return open_on(_LosingEngine(log, unruly), config.storage.data_dir, limits=limits)
+        return open_on(_TroubledEngine(log, unruly), config.storage.data_dir, limits=limits)
 
     opening._open_on_engine = open_in_folder
     shorten_often()
@@ -79,7 +94,7 @@ def use_folders() -> None:
     logs = Path(os.environ[LOG])
 
     def log_in_folder(config: Config, topic: str, clock: Clock) -> tuple[RecordLog, LogName]:
-        return RecordLog(_LosingEngine(logs / topic), clock), LogName(config.storage.kind, topic)
+        return RecordLog(_TroubledEngine(logs / topic), clock), LogName(config.storage.kind, topic)
 
     # Not ended: the process serves nothing else.
     mock.patch.multiple(

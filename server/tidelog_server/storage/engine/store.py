@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.recordlog.record_log import RecordLog
 from tidelog_server.runtime.engine_figures import Figure
 from tidelog_server.storage.engine.operations import RowBatch
@@ -81,6 +82,9 @@ class EngineLogStore(RowStore):
             writer.term, log.engine.length(log.begin, writer.end), appended_bytes, appended_bytes - confirmed_bytes,
             log.foreign, log.fenced, self._views_rebuilt,
         )  # fmt: skip
+
+    def give_up(self, error: LogFailure) -> None:
+        self._engine_writer.fail_by(error)
 
     def report_confirmations(self, report: Callable[[float], None]) -> None:
         self._engine_writer.on_confirmed = report

@@ -242,7 +242,7 @@ class EngineWriter(RowWriter):
     def _confirm(self, ticket: Ticket) -> None:
         try:
             while not is_confirmed(self._log, ticket):
-                # Closed by another thread.
+                # Stopped by another thread.
                 self.check_works(Effect.UNKNOWN)
         except (FencedError, TenureEndedError, DataLossError) as error:
             raise self._stopped_by(error) from error
