@@ -26,7 +26,7 @@ from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.append import Append, rows_of
 from tidelog_server.log.commit_figures import CommitFigures, CommitGroup
 from tidelog_server.log.lease_validity import LeaseValidity
-from tidelog_server.log.lone_appends import LoneAppends
+from tidelog_server.log.lone_appends import FAST_SYNC_S, LoneAppends
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -128,7 +128,7 @@ class GroupCommitter:
         self._unsynced_since_s: float | None = None
         # Set once, by the thread or the event loop; read by both.
         self._failure: LogFailure | None = None
-        self._lone_appends = LoneAppends()
+        self._lone_appends = LoneAppends(gives_up=self._traits.gives_up_syncs)
         self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
         self._thread.start()
         self.executor: Executor = _JobExecutor(self)
@@ -257,8 +257,7 @@ class GroupCommitter:
             syncs_here = self._syncs_here(group)
             self._groups_ahead += 1
             self._write(group)
-            if syncs_here:
-                self._sync(group)
+            if syncs_here and self._sync_soon(group):
                 self._settle(group)
             else:
                 self._handed_over.put(group)
@@ -266,11 +265,28 @@ class GroupCommitter:
     def _syncs_here(self, group: CommitGroup) -> bool:
         is_thread_idle = self._groups_ahead == 0 and self._unsynced_since_s is None
         return self._lone_appends.syncs_here(
-            is_alone=group.needs_sync and is_thread_idle and not self._waiting and self._traits.may_sync_on_loop,
+            is_alone=group.needs_sync and is_thread_idle and not self._waiting,
             appends=len(group.appends),
             size_bytes=group.size_bytes,
             submitted_s=group.appends[0].started_s,
         )
+
+    def _sync_soon(self, group: CommitGroup) -> bool:
+        """Sync a written group as ``_sync``; return False if the thread has to continue it."""
+        group.failure = group.failure or self._failure
+        is_over = True
+
+        def sync() -> None:
+            nonlocal is_over
+            is_over = self._store.sync_soon(group.mark, FAST_SYNC_S)
+
+        if group.failure is None:
+            begin_s = self._clock.monotonic_s()
+            group.failure = self._attempt(sync)
+            group.sync_s = self._clock.monotonic_s() - begin_s
+        if is_over:
+            hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
+        return is_over
 
     def _engine_is_ready(self) -> bool:
         """Return whether the engine would accept a write without a stall; if not, schedule another check.
@@ -400,7 +416,7 @@ class GroupCommitter:
             if group.needs_sync:
                 self._unsynced_since_s = None
                 group.failure = self._attempt(lambda: self._store.sync(group.mark))
-                group.sync_s = self._clock.monotonic_s() - begin_s
+                group.sync_s = (group.sync_s or 0.0) + self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
                 self._unsynced_since_s = begin_s
         hit(Failpoint.AFTER_SYNC_BEFORE_ACK)

@@ -350,6 +350,25 @@ class RecordLog:
             self._poll(min(left_s, _POLL_S))
         return True
 
+    def confirm_soon(self, ticket: Ticket, timeout_s: float) -> bool:
+        """As ``wait``, but False, too, if the log must be read first, or after an error, which ``wait`` raises."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not ticket.is_confirmed:
+            reported = self._sent[0].reported
+            if reported is None:
+                left_s = deadline_s - self.clock.monotonic_s()
+                if left_s <= 0:
+                    return False
+                try:
+                    self.engine.poll(left_s)
+                except (AppendsRefusedError, EngineUnavailableError):
+                    return False
+            elif isinstance(reported, Exception) or self._unread_before(reported):
+                return False
+            else:
+                self._confirm_reported()
+        return True
+
     def _poll(self, timeout_s: float) -> None:
         """As ``LogEngine.poll``; if another process appends, find out whether it owns the log, and continue if not."""
         try:
@@ -405,14 +424,15 @@ class RecordLog:
 
     def _confirm(self, position: Position, record: Record) -> None:
         assert self._tenure is not None
-        self._pass_before(position)
+        if self._unread_before(position):
+            self._pass_before(position)
         self._tenure.all_passed(position)
         self._completed(self._tenure.confirm(position, record))
 
     def _pass_before(self, position: Position) -> None:
         """Take what lies before ``position`` and was not taken. Raises as ``wait``."""
         assert self._tenure is not None
-        between = self._tenure.unread_before(position)
+        between = self._unread_before(position)
         try:
             for stored in self._records_of(Bounds(between.start, between.stop)):
                 self._completed(self._tenure.passed(*stored))
@@ -421,6 +441,10 @@ class RecordLog:
             if (term := self._greatest_term()) > self._term:
                 raise FencedError(self._term, term) from error
             raise TenureEndedError(f"record {self._sent[0].record.number} of term {self._term}: {error}") from error
+
+    def _unread_before(self, position: Position) -> range:
+        assert self._tenure is not None
+        return self._tenure.unread_before(position)
 
     def _greatest_term(self) -> int:
         """Return the greatest term of a record that the engine has, looking from the end for one above this owner's."""

@@ -75,12 +75,12 @@ class WriteTraits(NamedTuple):
     Attributes:
         groups_ahead: Maximum number of groups that are written and not settled.
         always_syncs: True if no write may be acknowledged before a sync, because the end of this process may lose it.
-        may_sync_on_loop: True if syncs may be short enough for the event loop.
+        gives_up_syncs: True if ``sync_soon`` ends in time however long a sync takes.
     """
 
     groups_ahead: int = 2
     always_syncs: bool = False
-    may_sync_on_loop: bool = True
+    gives_up_syncs: bool = False
 
 
 class LogFigures(NamedTuple):
@@ -171,6 +171,14 @@ class LogStore(Protocol):
             StorageFailedError: Writes since the last sync may or may not be there after a restart.
         """
         ...
+
+    def sync_soon(self, mark: WriteMark, within_s: float) -> bool:
+        """As ``sync``, for the event loop; return False if a thread has to continue, with a ``sync`` of the mark.
+
+        A store that gives syncs up does so after ``within_s`` seconds, and waits for no other thread.
+        """
+        self.sync(mark)
+        return True
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
         """Return the consecutive entries that overlap ``[begin_tick, end_tick)``, oldest first.

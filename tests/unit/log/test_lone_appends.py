@@ -7,6 +7,7 @@ from tidelog_server.log.lone_appends import (
     FAST_SYNC_S,
     LOOK_AROUND_EVERY,
     MAX_LONE_BYTES,
+    MAX_SLOW,
     TURNAROUND_S,
     LoneAppends,
 )
@@ -18,9 +19,9 @@ def syncs_here(
     return lone.syncs_here(is_alone=is_alone, appends=appends, size_bytes=size_bytes, submitted_s=submitted_s)
 
 
-def after(groups: int) -> LoneAppends:
+def after(groups: int, *, gives_up: bool = False) -> LoneAppends:
     """Return the state after this number of lone appends, the last of which was answered at time 0."""
-    lone = LoneAppends()
+    lone = LoneAppends(gives_up=gives_up)
     for number in range(groups):
         syncs_here(lone, submitted_s=number - groups)
         lone.note_settled(number - groups + 0.5, FAST_SYNC_S)
@@ -67,3 +68,26 @@ def test_a_slow_or_missing_sync_begins_the_count_again(sync_s: float | None) -> 
     lone.note_settled(0.0, sync_s)
 
     assert not syncs_here(lone)
+
+
+def synced_here(lone: LoneAppends, slow: list[bool]) -> list[bool]:
+    """Return for each of some lone appends, slow or fast, whether the event loop syncs it."""
+    found = []
+    for number, is_slow in enumerate(slow, 1):
+        found.append(syncs_here(lone, submitted_s=number))
+        lone.note_settled(number + 0.5, 2 * FAST_SYNC_S if is_slow else FAST_SYNC_S)
+    return found
+
+
+def test_slow_syncs_that_are_given_up_end_it_only_if_most_are_slow() -> None:
+    few = [number % 4 == 0 for number in range(100)]
+    assert 0.25 < MAX_SLOW
+    assert all(synced_here(after(AFTER_GROUPS, gives_up=True), few))
+    lone = after(AFTER_GROUPS, gives_up=True)
+    most = synced_here(lone, [True] * 100)
+    assert most == sorted(most, reverse=True)
+    assert 2 < sum(most) < 32
+    # And back, when they are fast again.
+    again = synced_here(lone, [False] * 100)
+    assert again == sorted(again)
+    assert 50 < sum(again) < 100

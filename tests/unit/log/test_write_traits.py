@@ -12,7 +12,7 @@ import pytest
 from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect
 from tidelog_server.core.errors.cluster import OwnershipLostError
-from tidelog_server.log.lone_appends import AFTER_GROUPS
+from tidelog_server.log.lone_appends import AFTER_GROUPS, FAST_SYNC_S
 from tidelog_server.storage.log_store import WriteMark, WriteTraits
 from tidelog_server.storage.rows import Row
 from tidelog_testing.parts.batches import a_batch
@@ -28,13 +28,18 @@ class ReplicatedStore(FaultyStore):
     Attributes:
         marks: Marks of the syncs.
         threads: Names of the threads that synced.
+        soon: Marks of the syncs on the event loop.
+        soon_s: Seconds that each of them takes, on ``clock``; it is given up after ``FAST_SYNC_S``.
         is_replaced: True to fail the next sync.
     """
 
-    write_traits = WriteTraits(groups_ahead=5, always_syncs=True, may_sync_on_loop=False)
+    write_traits = WriteTraits(groups_ahead=5, always_syncs=True, gives_up_syncs=True)
 
-    def __init__(self, **faults: int) -> None:
-        super().__init__(**faults)
+    def __init__(self, clock: SteppedClock | None = None) -> None:
+        super().__init__()
+        self._clock = clock
+        self.soon: list[WriteMark] = []
+        self.soon_s = 0.0
         self.marks: list[WriteMark | None] = []
         self.threads: set[str] = set()
         self.is_replaced = False
@@ -51,6 +56,16 @@ class ReplicatedStore(FaultyStore):
         super().sync(mark)
         if self.is_replaced:
             raise OwnershipLostError("n1", effect=Effect.UNKNOWN, message="the log was claimed")
+
+    def sync_soon(self, mark: WriteMark, within_s: float) -> bool:
+        assert within_s == FAST_SYNC_S
+        self.soon.append(mark)
+        if self._clock is not None:
+            self._clock.now_s += min(self.soon_s, FAST_SYNC_S)
+        if self.soon_s > FAST_SYNC_S:
+            return False
+        self.sync(mark)
+        return True
 
 
 async def test_as_many_groups_are_ahead_as_the_store_allows_and_each_sync_has_its_mark() -> None:
@@ -90,14 +105,29 @@ async def test_a_job_that_only_writes_is_synced_if_the_store_needs_it() -> None:
             assert store.marks == [None]
 
 
-async def test_the_event_loop_does_not_sync_if_the_store_does_not_allow_it() -> None:
+async def test_the_event_loop_syncs_the_appends_of_a_lone_caller() -> None:
     clock = SteppedClock()
-    store = ReplicatedStore()
-    here = threading.current_thread().name
+    store = ReplicatedStore(clock)
     async with running_node(store, clock=clock) as node:
         await node.create("a")
-        await append_alone(node, clock, 2 * AFTER_GROUPS)
-        assert here not in store.threads
+        await append_alone(node, clock, AFTER_GROUPS + 3)
+        assert store.soon == store.marks[-3:]
+
+
+async def test_a_sync_that_the_event_loop_gives_up_continues_in_the_thread() -> None:
+    clock = SteppedClock()
+    store = ReplicatedStore(clock)
+    async with running_node(store, clock=clock) as node:
+        await node.create("a")
+        store.soon_s = 1.5 * FAST_SYNC_S
+        await append_alone(node, clock, AFTER_GROUPS + 1)
+        assert store.soon == store.marks[-1:]
+        assert store.threads == {"tidelog-sync"}
+        # A sync of the thread takes no time here, so that all of it is that of the attempt, which is not slow yet.
+        store.soon_s = 0.5 * FAST_SYNC_S
+        await append_alone(node, clock, 1)
+        assert store.soon == store.marks[-2:]
+        assert threading.current_thread().name in store.threads
 
 
 async def test_a_store_that_was_replaced_stops_the_log() -> None:

@@ -53,7 +53,8 @@ class EngineLogStore(RowStore):
         self._kind = kind
         self._folder = folder
         self._snapshots = snapshots
-        self.unconfirmed_s, self.shorten, self.snapshot = writer.unconfirmed_s, snapshots.if_due, snapshots.make
+        self.unconfirmed_s, self.sync_soon = writer.unconfirmed_s, writer.sync_soon
+        self.shorten, self.snapshot = snapshots.if_due, snapshots.make
         self._log = log
 
     @property
@@ -68,7 +69,7 @@ class EngineLogStore(RowStore):
 
     @property
     def write_traits(self) -> WriteTraits:
-        return WriteTraits(GROUPS_AHEAD, always_syncs=True, may_sync_on_loop=False)
+        return WriteTraits(GROUPS_AHEAD, always_syncs=True, gives_up_syncs=True)
 
     def metrics(self) -> dict[Figure, float]:
         return {**super().metrics(), **self._snapshots.figures()}

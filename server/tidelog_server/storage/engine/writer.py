@@ -175,14 +175,35 @@ class EngineWriter(RowWriter):
             try:
                 sent = self._sent[0]
                 self._confirm(sent.ticket)
-                self.on_confirmed(self._log.clock.monotonic_s() - sent.sent_s)
-                self._apply(sent)
-                self._sent.popleft()
-                self.confirmed_bytes += sent.size_bytes
+                self._apply_confirmed(sent)
             finally:
-                with self._confirmed:
-                    self._is_confirming = False
-                    self._confirmed.notify_all()
+                self._end_turn()
+
+    def sync_soon(self, mark: WriteMark, within_s: float) -> bool:
+        """See ``LogStore.sync_soon``; False, too, if the oldest batch is another one."""
+        with self._confirmed:
+            self.check_works(Effect.UNKNOWN)
+            if self._is_confirming or self._is_freezing or not self._sent or self._sent[0].mark != mark:
+                return False
+            self._is_confirming = True
+        try:
+            is_confirmed = self._log.confirm_soon(self._sent[0].ticket, within_s)
+            if is_confirmed:
+                self._apply_confirmed(self._sent[0])
+            return is_confirmed
+        finally:
+            self._end_turn()
+
+    def _apply_confirmed(self, sent: _Sent) -> None:
+        self.on_confirmed(self._log.clock.monotonic_s() - sent.sent_s)
+        self._apply(sent)
+        self._sent.popleft()
+        self.confirmed_bytes += sent.size_bytes
+
+    def _end_turn(self) -> None:
+        with self._confirmed:
+            self._is_confirming = False
+            self._confirmed.notify_all()
 
     @property
     def term(self) -> int:
