@@ -353,21 +353,21 @@ class RecordLog:
     def confirm_soon(self, ticket: Ticket, timeout_s: float) -> bool:
         """As ``wait``, but False, too, if the log must be read first, or after an error, which ``wait`` raises."""
         deadline_s = self.clock.monotonic_s() + timeout_s
-        while not ticket.is_confirmed:
-            reported = self._sent[0].reported
-            if reported is None:
-                left_s = deadline_s - self.clock.monotonic_s()
-                if left_s <= 0:
-                    return False
-                try:
+        try:
+            while not ticket.is_confirmed and self._ended is None:
+                reported = self._sent[0].reported
+                if reported is None:
+                    left_s = deadline_s - self.clock.monotonic_s()
+                    if left_s <= 0:
+                        break
                     self.engine.poll(left_s)
-                except (AppendsRefusedError, EngineUnavailableError):
-                    return False
-            elif isinstance(reported, Exception) or self._unread_before(reported):
-                return False
-            else:
-                self._confirm_reported()
-        return True
+                elif isinstance(reported, Exception) or self._unread_before(reported):
+                    break
+                else:
+                    self._confirm_next(reported)
+        except (AppendsRefusedError, EngineUnavailableError, TenureEndedError, DataLossError):
+            pass
+        return ticket.is_confirmed
 
     def _poll(self, timeout_s: float) -> None:
         """As ``LogEngine.poll``; if another process appends, find out whether it owns the log, and continue if not."""
@@ -411,16 +411,20 @@ class RecordLog:
         if self._ended is not None:
             raise self._ended
         while self._sent and (reported := self._sent[0].reported) is not None:
-            record = self._sent[0].record
-            try:
-                if isinstance(reported, Exception):
-                    raise TenureEndedError(f"record {record.number} of term {record.term}: {reported}") from reported
-                self._confirm(reported, record)
-            except (FencedError, TenureEndedError, DataLossError) as error:
-                self._ended = error
-                raise
-            # Ordering: last, because an engine that does not answer leaves the record to the next attempt.
-            self._sent.popleft()
+            self._confirm_next(reported)
+
+    def _confirm_next(self, reported: Position | Exception) -> None:
+        """Confirm the first record that was sent and not confirmed, which was reported. Raises as ``wait``."""
+        record = self._sent[0].record
+        try:
+            if isinstance(reported, Exception):
+                raise TenureEndedError(f"record {record.number} of term {record.term}: {reported}") from reported
+            self._confirm(reported, record)
+        except (FencedError, TenureEndedError, DataLossError) as error:
+            self._ended = error
+            raise
+        # Ordering: last, because an engine that does not answer leaves the record to the next attempt.
+        self._sent.popleft()
 
     def _confirm(self, position: Position, record: Record) -> None:
         assert self._tenure is not None

@@ -385,3 +385,34 @@ def test_a_log_without_a_snapshot_is_searched_in_little_memory(folder: Path) -> 
         assert tracemalloc.get_traced_memory()[1] < 12_000_000
     finally:
         tracemalloc.stop()
+
+
+class _WrongEngine(FolderEngine):
+    """A log that reports a wrong position of what is sent, if the test wants that."""
+
+    is_wrong = False
+
+    def send(self, value: bytes, report: Report) -> None:
+        is_wrong = self.is_wrong
+        super().send(value, lambda reported: report(0 if is_wrong else reported))
+
+
+def test_an_error_of_an_attempt_to_confirm_soon_is_raised_by_the_next_wait(folder: Path) -> None:
+    engine = _WrongEngine(folder)
+    log = claimed(engine, 1)
+    assert log.confirm_soon(log.append(b"1", EMPTY, EMPTY, None), _SOON_S)
+    engine.is_wrong = True
+    ticket = log.append(b"2", EMPTY, EMPTY, None)
+    for _ in range(2):
+        assert not log.confirm_soon(ticket, _SOON_S)
+    with pytest.raises(TenureEndedError):
+        log.wait(ticket, _SOON_S)
+
+
+def test_a_claim_of_another_process_is_found_by_the_wait_and_not_by_an_attempt_to_confirm_soon(folder: Path) -> None:
+    log = claimed(FolderEngine(folder), 1)
+    claimed(FolderEngine(folder), 2)
+    ticket = log.append(b"1", EMPTY, EMPTY, None)
+    assert not log.confirm_soon(ticket, _SOON_S)
+    with pytest.raises(FencedError):
+        log.wait(ticket, _SOON_S)
