@@ -282,7 +282,7 @@ class Server:
         calls_s = self.shutdown_grace_s * CALLS_SHARE_OF_GRACE
         # Ordering: before the steps that wait for the log.
         watching = TaskOwner(self._task_failed)
-        watching.start("silent log", self._log.give_up_silent(calls_s, min(HAND_OVER_WITHIN_S, calls_s)))
+        watching.start("silent log", self._log.give_up_silent(calls_s))
         try:
             if self._session is not None and self._is_serving:
                 await self._hand_over(self._session)

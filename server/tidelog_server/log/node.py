@@ -33,6 +33,9 @@ from tidelog_server.storage.rows import Row, Table
 _LOOK_AT_DISK_EVERY_S: Final = 1.0
 _LOOK_AT_LOG_EVERY_S = 0.2
 _SHORTEN_EVERY_S = 1.0
+# In a stop an engine that has not confirmed a write for as long is silent; in a shorter one, after the least time.
+_SILENT_IN_STOP_S: Final = 2.0
+_LEAST_SILENT_S: Final = 1.0
 _log = structlog.get_logger()
 
 
@@ -156,16 +159,17 @@ class LogNode:
                 _log.warning("log_silent" if is_silent else "log_answers_again", unconfirmed_s=round(waits_s, 1))
             await asyncio.sleep(_LOOK_AT_LOG_EVERY_S)
 
-    async def give_up_silent(self, calls_s: float, silent_s: float) -> None:
-        """Give the writes up that wait for the engine of the log, once one has waited ``silent_s`` seconds.
+    async def give_up_silent(self, calls_s: float) -> None:
+        """Give the writes up that wait for the engine of the log, once one has waited for a silent one in a stop.
 
         Not in the first ``calls_s`` seconds, in which calls wait for acknowledgements, unless the lease is lost: then
         nothing is acknowledged.
         """
+        silent_s = min(_SILENT_IN_STOP_S, max(calls_s, _LEAST_SILENT_S))
         await asyncio.sleep(silent_s if self.has_lost_lease else calls_s)
         while True:
             waits_s = self.store.unconfirmed_s()
-            if waits_s and silent_s <= waits_s:
+            if silent_s <= waits_s:
                 break
             await asyncio.sleep(_LOOK_AT_LOG_EVERY_S)
         _log.warning("log_given_up", unconfirmed_s=round(waits_s, 1))

@@ -31,6 +31,9 @@ ANSWER_WITHIN_S: Final = 10.0
 """Seconds that a call waits for an answer of Kafka."""
 _RECORDS_AT_ONCE: Final = 16
 _UNUSED_S: Final = 1.0
+_CONNECTED_S: Final = 1.0
+# Its client waits for whole milliseconds.
+_LEAST_WAIT_S: Final = 0.001
 _CLOCK: Final = SystemClock()
 # The client looks for its group, of which it is no member; without permission it reports that, once a second at most.
 _REPORTS_OF_GROUPS: Final = 20
@@ -117,7 +120,7 @@ class KafkaEngine(LogEngine):
 
     def poll(self, timeout_s: float) -> None:
         try:
-            self._producer.poll(timeout_s)
+            self._producer.poll(timeout_s and max(timeout_s, _LEAST_WAIT_S))
         except KafkaException as error:
             # It says why once. Later calls report what was not sent.
             self._refused = unavailable(error, self._writing)
@@ -189,6 +192,8 @@ class KafkaReader(ReadableLog):
         self._answered_s = 0.0
         self._options = {**(options or {}), **own, "bootstrap.servers": servers, "log_level": 0}
         self._consumer = Consumer(self._options)
+        self._connected_s = _CLOCK.monotonic_s()
+        self._is_closed = False
         self._topic = topic
         self._reading = f"read the topic '{topic}'"
         self._is_at_end = False
@@ -240,21 +245,28 @@ class KafkaReader(ReadableLog):
 
     def close(self) -> None:
         """Disconnect."""
+        self._is_closed = True
         self._consumer.close()
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """As ``_reported``, and connect again after an error.
+        """As ``_reported``, and connect again after an error, once a second at most.
 
         A client whose leader is frozen takes 20 s to find the next leader, and a new client none.
         """
         try:
             with _reported(self._reading):
                 yield
+        except LogDeniedError:
+            raise
         except EngineUnavailableError:
-            self.next = None
-            self._consumer.close()
-            self._consumer = Consumer(self._options)
+            now_s = _CLOCK.monotonic_s()
+            if not self._is_closed and now_s - self._connected_s >= _CONNECTED_S:
+                self.next, self._connected_s = None, now_s
+                # A file of its options may be missing while it is replaced: the client stays then.
+                with suppress(KafkaException):
+                    former, self._consumer = self._consumer, Consumer(self._options)
+                    former.close()
             raise
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:

@@ -147,7 +147,7 @@ async def test_an_owner_that_waits_for_a_silent_log_hands_its_node_over_and_ends
 ) -> None:
     # A lease that nothing here waits for.
     with EngineCluster(tmp_path / "cluster", etcd, lease_ttl_s=300) as cluster:
-        cluster.settings["server.shutdown_grace_s"] = 5
+        cluster.settings["server.shutdown_grace_s"] = 8
         await started(cluster, nodes=1, processes=2)
         load = await with_channel(cluster)
         [owner] = cluster.in_state("ready")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tidelog_server.core.errors.cluster import LogFailure
+from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.recordlog.record_log import RecordLog
 from tidelog_server.runtime.engine_figures import Figure
 from tidelog_server.storage.engine.operations import RowBatch
@@ -56,6 +57,7 @@ class EngineLogStore(RowStore):
         self.unconfirmed_s, self.sync_soon = writer.unconfirmed_s, writer.sync_soon
         self.shorten, self.snapshot = snapshots.if_due, snapshots.make
         self._log = log
+        self._is_given_up = False
 
     @property
     def wal_name(self) -> str:
@@ -85,6 +87,7 @@ class EngineLogStore(RowStore):
         )  # fmt: skip
 
     def give_up(self, error: LogFailure) -> None:
+        self._is_given_up = True
         self._engine_writer.fail_by(error)
 
     def report_confirmations(self, report: Callable[[float], None]) -> None:
@@ -98,6 +101,10 @@ class EngineLogStore(RowStore):
                 tails = self._tails_batch(self._state.stale_tails())
                 assert isinstance(tails, RowBatch)
                 self._engine_writer.view.load(tails.payload())
+        except (StorageFailedError, OwnershipLostError):
+            # What was in flight has its error already.
+            if not self._is_given_up:
+                raise
         finally:
             self._writer.close()
             self._snapshots.close()

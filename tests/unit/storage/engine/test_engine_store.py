@@ -3,7 +3,6 @@
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -77,61 +76,6 @@ def test_a_sync_without_a_mark_covers_everything_and_a_write_of_nothing_is_cover
     assert ticks(store) == [10, 20, 30]
     for mark in marks:
         store.sync(mark)
-
-
-def test_a_sync_soon_is_given_up_while_the_engine_is_silent(tmp_path: Path) -> None:
-    create_log(SilentEngine(tmp_path / "log"))
-    engine = SilentEngine(tmp_path / "log")
-    with closing(open_on(engine, tmp_path / "view")) as store:
-        store.create_vchannels([1])
-        engine.may_answer.clear()
-        mark = store.write([new_entry(1, 10)])
-        assert not store.sync_soon(mark, 0.01)
-        assert ticks(store) == []
-        engine.may_answer.set()
-        assert store.sync_soon(mark, 60)
-        assert ticks(store) == [10]
-
-
-def test_a_sync_soon_waits_for_no_other_batch_and_no_other_thread(tmp_path: Path) -> None:
-    create_log(SilentEngine(tmp_path / "log"))
-    engine = SilentEngine(tmp_path / "log")
-    with ThreadPoolExecutor(1) as thread, closing(open_on(engine, tmp_path / "view")) as store:
-        store.create_vchannels([1])
-        marks = [store.write([new_entry(1, tick)]) for tick in (10, 20)]
-        assert not store.sync_soon(marks[1], 60)
-        engine.may_answer.clear()
-        syncing = thread.submit(store.sync, marks[0])
-        while store.sync_soon(marks[0], 0) or not store._engine_writer._is_confirming:
-            assert not syncing.done()
-        assert not store.sync_soon(marks[0], 60)
-        engine.may_answer.set()
-        syncing.result()
-        assert store.sync_soon(marks[1], 60)
-        assert ticks(store) == [10, 20]
-
-
-def test_a_sync_soon_reads_nothing_of_the_log(store: EngineLogStore, tmp_path: Path) -> None:
-    other = FolderEngine(tmp_path / "log")
-    other.send(b"of another program", lambda _: None)
-    other.poll(0)
-    mark = store.write([new_entry(1, 10)])
-    assert not store.sync_soon(mark, 60)
-    store.sync(mark)
-    assert ticks(store) == [10]
-    figures = store.log_figures()
-    assert figures is not None
-    assert figures.foreign == 1
-
-
-def test_a_store_that_was_given_up_syncs_nothing_more(store: EngineLogStore) -> None:
-    mark = store.write([new_entry(1, 10)])
-    store.give_up(OwnershipLostError("n1"))
-    for sync in (lambda: store.sync_soon(mark, 60), lambda: store.sync(mark)):
-        with pytest.raises(OwnershipLostError) as failed:
-            sync()
-        assert failed.value.effect is Effect.UNKNOWN
-    assert ticks(store) == []
 
 
 def test_a_trim_of_what_was_not_synced_waits_for_it(store: EngineLogStore) -> None:
