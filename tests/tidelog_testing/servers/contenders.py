@@ -173,6 +173,8 @@ class ClusterContenders(Contenders):
         for number in range(_PROCESSES):
             each = self._cluster.processes.get(f"p{number}")
             if each is None or each.code is not None:
+                if each is not None:
+                    each.kill()
                 self._start(f"p{number}")
         ends_s = time.monotonic() + _SERVES_WITHIN_S
         while time.monotonic() < ends_s:
