@@ -52,6 +52,8 @@ def on_folder(folder: Path, seed: int, unruly: Unruly, plant: Plant = None) -> S
 
 def on_kafka(folder: Path, seed: int, kafka: KafkaProcesses, plant: Plant = None) -> tuple[SingleContenders, str]:
     topic = f"storm-{seed}"
+    # After the storm before, which may have just brought a node back.
+    kafka.wait_ready()
     created = run_command(["engine", "create", topic, "--engine.servers", kafka.servers])
     assert created.returncode == 0, created.stderr
     return SingleContenders.on_kafka(folder, seed, kafka, topic, plant), topic
@@ -102,6 +104,7 @@ async def test_nothing_is_lost_in_a_long_storm_of_processes_and_brokers(
     tmp_path: Path, seed: int, brokers: KafkaProcesses, etcd: EtcdProcess, record_property: Recorder
 ) -> None:
     name = f"storm{seed}"
+    brokers.wait_ready()
     contenders = ClusterContenders(tmp_path, etcd, brokers, name)
     trouble = BrokerTrouble(brokers, f"tidelog.{name}.n1", random.Random(seed))
     storm = EngineStorm(tmp_path / "storm", seed, contenders, _JUDGED_EVERY, trouble=trouble, may_end=True)

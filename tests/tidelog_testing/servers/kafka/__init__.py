@@ -69,7 +69,7 @@ class KafkaProcesses:
             self._format(number)
         for number in range(nodes):
             self.start(number)
-        self._wait_ready()
+        self.wait_ready()
 
     def settings(self, topic: str) -> dict[str, object]:
         """Return the settings of a server whose log is in ``topic``."""
@@ -207,7 +207,8 @@ class KafkaProcesses:
             "num.io.threads": 4, "background.threads": 2,
         }  # fmt: skip
 
-    def _wait_ready(self) -> None:
+    def wait_ready(self) -> None:
+        """Wait until all nodes answer, and each knows the others: a new topic has a copy on each then."""
         ends_s = time.monotonic() + _START_WITHIN_S
         for number, port in enumerate(self._brokers):
             while not _answers(port):
