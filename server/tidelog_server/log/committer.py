@@ -257,7 +257,7 @@ class GroupCommitter:
             syncs_here = self._syncs_here(group)
             self._groups_ahead += 1
             self._write(group)
-            if syncs_here and self._sync_soon(group):
+            if syncs_here and self._sync(group, soon=True):
                 self._settle(group)
             else:
                 self._handed_over.put(group)
@@ -270,23 +270,6 @@ class GroupCommitter:
             size_bytes=group.size_bytes,
             submitted_s=group.appends[0].started_s,
         )
-
-    def _sync_soon(self, group: CommitGroup) -> bool:
-        """Sync a written group as ``_sync``; return False if the thread has to continue it."""
-        group.failure = group.failure or self._failure
-        is_over = True
-
-        def sync() -> None:
-            nonlocal is_over
-            is_over = self._store.sync_soon(group.mark, FAST_SYNC_S)
-
-        if group.failure is None:
-            begin_s = self._clock.monotonic_s()
-            group.failure = self._attempt(sync)
-            group.sync_s = self._clock.monotonic_s() - begin_s
-        if is_over:
-            hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
-        return is_over
 
     def _engine_is_ready(self) -> bool:
         """Return whether the engine would accept a write without a stall; if not, schedule another check.
@@ -407,19 +390,30 @@ class GroupCommitter:
             self._sync_idle()
         return self._handed_over.get()
 
-    def _sync(self, group: CommitGroup) -> None:
-        """Sync a written group if it needs that."""
+    def _sync(self, group: CommitGroup, *, soon: bool = False) -> bool:
+        """Sync a written group if it needs that; return False if ``soon``, and the thread has to continue it."""
         # The sync of the previous group may have failed while this one was written.
         group.failure = group.failure or self._failure
+        is_over = True
+
+        def sync() -> None:
+            nonlocal is_over
+            if soon:
+                is_over = self._store.sync_soon(group.mark, FAST_SYNC_S)
+            else:
+                self._store.sync(group.mark)
+
         if group.failure is None:
             begin_s = self._clock.monotonic_s()
             if group.needs_sync:
                 self._unsynced_since_s = None
-                group.failure = self._attempt(lambda: self._store.sync(group.mark))
+                group.failure = self._attempt(sync)
                 group.sync_s = (group.sync_s or 0.0) + self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
                 self._unsynced_since_s = begin_s
-        hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
+        if is_over:
+            hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
+        return is_over
 
     def _sync_idle(self) -> None:
         is_due, self._unsynced_since_s = self._unsynced_since_s is not None, None

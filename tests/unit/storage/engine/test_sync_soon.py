@@ -17,32 +17,31 @@ from unit.storage.engine.test_engine_store import ticks
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[EngineLogStore]:
-    opened = open_in(tmp_path)
+def engine(tmp_path: Path) -> SilentEngine:
+    create_log(SilentEngine(tmp_path / "log"))
+    return SilentEngine(tmp_path / "log")
+
+
+@pytest.fixture
+def store(engine: SilentEngine, tmp_path: Path) -> Iterator[EngineLogStore]:
+    opened = open_on(engine, tmp_path / "view")
     opened.create_vchannels([1])
     yield opened
     opened.close()
 
 
-def test_a_sync_soon_is_given_up_while_the_engine_is_silent(tmp_path: Path) -> None:
-    create_log(SilentEngine(tmp_path / "log"))
-    engine = SilentEngine(tmp_path / "log")
-    with closing(open_on(engine, tmp_path / "view")) as store:
-        store.create_vchannels([1])
-        engine.may_answer.clear()
-        mark = store.write([new_entry(1, 10)])
-        assert not store.sync_soon(mark, 0.01)
-        assert ticks(store) == []
-        engine.may_answer.set()
-        assert store.sync_soon(mark, 60)
-        assert ticks(store) == [10]
+def test_a_sync_soon_is_given_up_while_the_engine_is_silent(engine: SilentEngine, store: EngineLogStore) -> None:
+    engine.may_answer.clear()
+    mark = store.write([new_entry(1, 10)])
+    assert not store.sync_soon(mark, 0.01)
+    assert ticks(store) == []
+    engine.may_answer.set()
+    assert store.sync_soon(mark, 60)
+    assert ticks(store) == [10]
 
 
-def test_a_sync_soon_waits_for_no_other_batch_and_no_other_thread(tmp_path: Path) -> None:
-    create_log(SilentEngine(tmp_path / "log"))
-    engine = SilentEngine(tmp_path / "log")
-    with ThreadPoolExecutor(1) as thread, closing(open_on(engine, tmp_path / "view")) as store:
-        store.create_vchannels([1])
+def test_a_sync_soon_waits_for_no_other_batch_and_no_other_thread(engine: SilentEngine, store: EngineLogStore) -> None:
+    with ThreadPoolExecutor(1) as thread, closing(store):
         marks = [store.write([new_entry(1, tick)]) for tick in (10, 20)]
         assert not store.sync_soon(marks[1], 60)
         engine.may_answer.clear()
@@ -79,11 +78,9 @@ def test_a_store_that_was_given_up_syncs_nothing_more(store: EngineLogStore) -> 
     assert ticks(store) == []
 
 
-def test_a_close_that_waits_for_a_silent_engine_ends_when_the_store_is_given_up(tmp_path: Path) -> None:
-    create_log(SilentEngine(tmp_path / "log"))
-    engine = SilentEngine(tmp_path / "log")
-    store = open_on(engine, tmp_path / "view")
-    store.create_vchannels([1])
+def test_a_close_that_waits_for_a_silent_engine_ends_when_the_store_is_given_up(
+    engine: SilentEngine, store: EngineLogStore, tmp_path: Path
+) -> None:
     engine.may_answer.clear()
     store.write([new_entry(1, 10)])
     with ThreadPoolExecutor(1) as thread:
