@@ -115,9 +115,14 @@ class KafkaProcesses:
         self._node(number).send_signal(signal.SIGCONT)
 
     def copies(self, topic: str) -> tuple[int | None, int]:
-        """Return which node leads a topic of one partition, None without one, and how many nodes have all of it."""
-        partition = self._admin().list_topics(topic, timeout=_START_WITHIN_S).topics[topic].partitions[0]
-        return (partition.leader - 1 if partition.leader > 0 else None), len(partition.isrs)
+        """Return which node leads a topic of one partition, None without one, and how many nodes have all of it.
+
+        A node that does not know the topic yet answers without partitions: no leader, no node.
+        """
+        partitions = self._admin().list_topics(topic, timeout=_START_WITHIN_S).topics[topic].partitions
+        if not partitions:
+            return None, 0
+        return (partitions[0].leader - 1 if partitions[0].leader > 0 else None), len(partitions[0].isrs)
 
     def create_topic(self, name: str, settings: Mapping[str, str] | None = None, partitions: int = 1) -> None:
         """Create a topic on all nodes."""
