@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, TypeVar, Unpack
 
@@ -135,15 +135,16 @@ class Server(OptionGroup):
         """Return the result of a call on a new client. Raises as ``run``."""
 
         async def command() -> _Result:
-            async with connected(self.endpoint, **self._call_bounds()) as client:
+            async with self.connected() as client:
                 return await call(client)
 
         return self.run(command())
 
-    def _call_bounds(self) -> ClientOptions:
-        """Return a shorter timeout of calls for a short one of the command, whose own error does not say why."""
+    def connected(self) -> AbstractAsyncContextManager[AsyncClient]:
+        """Return a client as ``connected`` does. Its calls end before a short timeout, whose error does not say why."""
         short_s = DEFAULT_TIMEOUT_S if self.timeout is None else _SHARE_OF_CALL * self.timeout
-        return {"timeout_s": short_s} if 0 < short_s < DEFAULT_TIMEOUT_S else {}
+        bounds: ClientOptions = {"timeout_s": short_s} if 0 < short_s < DEFAULT_TIMEOUT_S else {}
+        return connected(self.endpoint, **bounds)
 
     def ask_all(self, call: Callable[[AsyncClient], AsyncIterator[_Result]]) -> list[_Result]:
         """Return all results of a listing call, as ``ask``."""

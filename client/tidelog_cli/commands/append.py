@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from tidelog import (
 from tidelog.append.options import AppendConditions
 from tidelog.txn.conditions import full_name
 from tidelog_cli.commands.input_chunks import read_chunks
-from tidelog_cli.connection import PatientServer, connected
+from tidelog_cli.connection import PatientServer
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, local_input, unreadable
 from tidelog_cli.option_groups import OptionGroup, expanded
@@ -193,7 +194,7 @@ def append(
     async def command() -> list[Record]:
         try:
             async with (
-                connected(server.endpoint) as client,
+                server.connected() as client,
                 client.producer(vchannel, fencing_token=fencing_token, partitioner=chosen) as producer,
             ):
                 await _check_name(client, vchannel)
@@ -301,6 +302,8 @@ def opened_input(path: str) -> Iterator[int]:
     except OSError as error:
         raise unreadable(Path(path), error) from error
     try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise CommandError(f"cannot read {path}: it is a folder, expected a file", ExitCode.USAGE)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -55,7 +55,7 @@ def peek(
 
     printed = Printed(None, Progress("peeking", is_shown=False))
     printer = printer_of(message_output(output), framing)
-    server.run(print_all(server.endpoint, messages, printer, printed, quiet=quiet))
+    server.run(print_all(server, messages, printer, printed, quiet=quiet))
 
 
 def export(

@@ -20,7 +20,7 @@ from tidelog.journals.types import (
 )
 from tidelog_cli.commands.append import Appended, InputOption, opened_input
 from tidelog_cli.commands.scan import Printed, print_all, scanned
-from tidelog_cli.connection import PatientServer, Server, connected
+from tidelog_cli.connection import PatientServer, Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, local_path, read_text
 from tidelog_cli.option_groups import add_group
@@ -149,7 +149,7 @@ def append(
 
     async def command() -> Record:
         try:
-            async with connected(server.endpoint) as client:
+            async with server.connected() as client:
                 journal = await _found(client, name)
                 content_type = _content_type(journal, framing)
                 async with client.producer(_vchannel(journal)) as producer:
@@ -196,9 +196,7 @@ def read(
             yield messages
 
     printer = printer_of(MessageOutput.TEXT if raw else message_output(output), Framing.NONE)
-    server.run(
-        print_all(server.endpoint, frames, printer, Printed(count, Progress("reading", is_shown=False)), quiet=quiet)
-    )
+    server.run(print_all(server, frames, printer, Printed(count, Progress("reading", is_shown=False)), quiet=quiet))
 
 
 def rm(

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tidelog import AsyncClient, At, Batch, End, Plan, Positions, ScanOptions, Start, StoredMessage, Tick
-from tidelog_cli.connection import PatientServer, connected
+from tidelog_cli.connection import PatientServer, Server
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_cli.option_groups import OptionGroup, expanded
 from tidelog_cli.options.completers import vchannel_names
@@ -157,7 +157,7 @@ def scan(
     draws = show_progress_beside_data(no_progress=no_progress, quiet=quiet)
     printed = Printed(count, Progress("scanning", is_shown=draws))
     printer = _printer(call, output, framing, template)
-    server.run(print_all(server.endpoint, messages, printer, printed, quiet=quiet))
+    server.run(print_all(server, messages, printer, printed, quiet=quiet))
 
 
 def tail(
@@ -191,7 +191,7 @@ def tail(
 
     printed = Printed(None, Progress("tailing", is_shown=False))
     printer = _printer(call, output, framing, template)
-    server.run(print_all(server.endpoint, messages, printer, printed, quiet=quiet))
+    server.run(print_all(server, messages, printer, printed, quiet=quiet))
 
 
 def _printer(
@@ -205,7 +205,7 @@ def _printer(
 
 
 async def print_all(
-    endpoint: str,
+    server: Server,
     source: Callable[[AsyncClient], AsyncGenerator[Sequence[StoredMessage], None]],
     printer: MessagePrinter,
     printed: Printed,
@@ -214,7 +214,7 @@ async def print_all(
 ) -> None:
     """Print the messages of ``source``, up to ``printed.wanted``; if interrupted, print a summary on stderr."""
     try:
-        async with connected(endpoint) as client, aclosing(source(client)) as batches:
+        async with server.connected() as client, aclosing(source(client)) as batches:
             with printed.progress:
                 async for messages in batches:
                     printer.print(messages, printed.counted(messages))

@@ -344,7 +344,8 @@ def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     assert "cannot read" in refused(endpoint, ExitCode.NOT_FOUND, "append", f"{channel}/0", "-i", "/nothing/here")
     assert "no connection" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls")
     # The timeout of the command does not hide the reason.
-    assert "refused" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls", "--timeout", "2")
+    for command in (["channel", "ls"], ["scan", channel], ["tail", channel], ["append", channel, "-i", os.devnull]):
+        assert "refused" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, *command, "--timeout", "2")
     refused(endpoint, ExitCode.USAGE, "scan")
 
 

@@ -22,7 +22,7 @@ from tidelog_cli.commands.mailboxes.records import (
     peeked_record,
     print_messages,
 )
-from tidelog_cli.connection import PatientServer, Server, connected
+from tidelog_cli.connection import PatientServer, Server
 from tidelog_cli.exit_codes import CommandError, ExitCode
 from tidelog_cli.files import STANDARD_INPUT, decoded
 from tidelog_cli.options.positions import pairs_of, parse_duration
@@ -97,7 +97,7 @@ def send(
 
     async def command() -> Record:
         try:
-            async with connected(server.endpoint) as client:
+            async with server.connected() as client:
                 mailbox = client.mailbox(name)
                 # Detects a wrong name before the input is read, which may be a terminal, or empty.
                 await client.mailboxes.describe(name)
