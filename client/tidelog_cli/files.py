@@ -58,8 +58,7 @@ def readable_file(text: str | Path, *, missing: ExitCode = ExitCode.NOT_FOUND) -
         raise unreadable(path, error) from error
     # The content of a device such as /dev/zero has no end.
     if not (path.is_file() or path.is_fifo()):
-        what = "folder" if path.is_dir() else "device"
-        raise CommandError(f"cannot read {path}: it is a {what}, expected a file", ExitCode.USAGE)
+        raise not_a_file(path, "folder" if path.is_dir() else "device")
     if not os.access(path, os.R_OK):
         raise CommandError(f"cannot read {path}: no permission", ExitCode.USAGE)
     return path
@@ -90,6 +89,11 @@ def decoded(content: bytes, source: str) -> str:
 def unreadable(path: Path, error: OSError, code: ExitCode = ExitCode.USAGE) -> CommandError:
     """Return the CommandError for a file that could not be read."""
     return CommandError(f"cannot read {path}: {error.strerror or error}", code)
+
+
+def not_a_file(path: Path, what: str) -> CommandError:
+    """Return the CommandError for a path that is a ``what`` instead of a file."""
+    return CommandError(f"cannot read {path}: it is a {what}, expected a file", ExitCode.USAGE)
 
 
 def refused_by_system(error: OSError) -> str:

@@ -30,7 +30,7 @@ from tidelog.txn.conditions import full_name
 from tidelog_cli.commands.input_chunks import read_chunks
 from tidelog_cli.connection import PatientServer
 from tidelog_cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_cli.files import STANDARD_INPUT, local_input, unreadable
+from tidelog_cli.files import STANDARD_INPUT, local_input, not_a_file, unreadable
 from tidelog_cli.option_groups import OptionGroup, expanded
 from tidelog_cli.options.completers import vchannel_names
 from tidelog_cli.output.framing import Decoder, Framing, decoder_of
@@ -303,7 +303,7 @@ def opened_input(path: str) -> Iterator[int]:
         raise unreadable(Path(path), error) from error
     try:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise CommandError(f"cannot read {path}: it is a folder, expected a file", ExitCode.USAGE)
+            raise not_a_file(Path(path), "folder")
         yield descriptor
     finally:
         os.close(descriptor)

@@ -37,15 +37,17 @@ def test_a_topic_is_described_though_not_every_node_knows_it(kafka: KafkaProcess
 
 async def in_sync(kafka: KafkaProcesses, topic: str) -> int:
     """Wait until all nodes have a topic; return its leader. A node that a busy machine has held up has it late."""
-    while (found := kafka.copies(topic))[1] < NODES or found[0] is None:
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(_WITHIN_S):
+        while (found := kafka.copies(topic))[1] < NODES or found[0] is None:
+            await asyncio.sleep(0.1)
     return found[0]
 
 
 async def moved(kafka: KafkaProcesses, topic: str, leader: int) -> None:
     """Wait until a topic has another leader. A node learns of it a moment after the new leader does."""
-    while kafka.copies(topic)[0] in (leader, None):
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(_WITHIN_S):
+        while kafka.copies(topic)[0] in (leader, None):
+            await asyncio.sleep(0.1)
 
 
 async def test_a_reader_finds_the_next_leader_with_its_second_attempt(kafka: KafkaProcesses) -> None:
